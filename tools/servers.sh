@@ -3,7 +3,7 @@
 # the machine starts. Where it cannot install, it says what is missing: those tests fail.
 set -u
 missing=
-for each in mosquitto redis-server; do
+for each in mosquitto redis-server rabbitmq-server; do
     PATH="$PATH:/usr/sbin:/usr/local/sbin" command -v "$each" >/dev/null 2>&1 || missing="$missing $each"
 done
 [ -n "$missing" ] || exit 0

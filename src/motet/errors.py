@@ -147,7 +147,17 @@ class UnknownClient(TransactionError):
 
 
 class NoClientsHere(MisuseError):
-    """This process is a backup of a cell. Connect to its primary, which the text names."""
+    """This process is a backup of a cell, or does not lead its site of a sequencer. Connect to the
+    other one, which the text names."""
+
+
+class NotSafe(MisuseError):
+    """What an operator has asked for could break a promise that was given to clients."""
+
+
+class FoundedAnew(MisuseError):
+    """A site of a sequencer has lost its state and was founded anew: its numbers begin again, and
+    what this client knows of them means nothing. Connect again."""
 
 
 class NotAuthorised(MisuseError):
@@ -157,6 +167,10 @@ class NotAuthorised(MisuseError):
 class TopicRefused(MisuseError):
     """The name of an ordered topic is empty, too long or has wildcards, or the stream has it, or
     lacks it, already."""
+
+
+class StreamRefused(MisuseError):
+    """The client has as many streams as it may have. Close some, or put more topics into one."""
 
 
 class TopicElsewhere(MisuseError):
@@ -264,6 +278,11 @@ class Voided(UnavailableError):
 
 class NotPublished(UnavailableError):
     """The service did not take the event, and its number is given back. The text has the
+    service's reason."""
+
+
+class NotSubscribed(UnavailableError):
+    """The service does not give a topic of a stream, so nothing has changed. The text has the
     service's reason."""
 
 

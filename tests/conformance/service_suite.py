@@ -15,9 +15,11 @@ from typing import ClassVar
 
 import pytest
 
-from motet.errors import ClosedError, Disconnected, MisuseError, UnavailableError
+from motet.errors import ClosedError, Disconnected, MisuseError, NotOffered, UnavailableError
+from motet.ordering import Topic, connect
 from motet.ordering.services import Service, service_of
 from tests.servers import Server, free_port
+from tests.unit.ordering.line import running_line
 from tests.waiting import PATIENCE_S, eventually
 
 LARGE_BYTES = 100 * 1024
@@ -39,11 +41,16 @@ class Member:
     def __init__(self, service: Service) -> None:
         self.service = service
         self.came: dict[str, list[bytes]] = defaultdict(list)
+        self.headers: dict[str, list[str]] = defaultdict(list)
         self.interruptions: list[str] = []
 
     async def open(self) -> Member:
-        await self.service.open(lambda t, body: self.came[t].append(body), self.interrupted)
+        await self.service.open(self.notified, self.interrupted)
         return self
+
+    def notified(self, topic: str, body: bytes, header: str = "", /) -> None:
+        self.came[topic].append(body)
+        self.headers[topic].append(header)
 
     def interrupted(self, why: str) -> None:
         self.interruptions.append(why)
@@ -79,6 +86,15 @@ class ServiceSuite:
     """Topics that the service cannot have."""
     malformed: ClassVar[tuple[str, ...]] = ()
     """URLs of its scheme that are none."""
+    has_headers: ClassVar[bool] = True
+    pattern: ClassVar[str] = ""
+    """One that the service has, with `NAME` in it; empty: it has none."""
+    matched: ClassVar[tuple[str, ...]] = ()
+    """Topics that fit."""
+    unmatched: ClassVar[tuple[str, ...]] = ()
+    no_patterns: ClassVar[tuple[str, ...]] = ()
+    """What the service does not take for a pattern."""
+    many_events: ClassVar[int] = MANY_EVENTS
 
     @pytest.fixture
     def url(self) -> str:
@@ -140,13 +156,13 @@ class ServiceSuite:
 
     async def test_events_of_a_topic_come_in_order(self, url: str) -> None:
         topics = [topic_of("order") for _ in range(4)]
-        bodies = [b"%d" % number for number in range(MANY_EVENTS // len(topics))]
+        bodies = [b"%d" % number for number in range(self.many_events // len(topics))]
         async with member(url) as subscriber, member(url) as publisher:
             for topic in topics:
                 await subscriber.service.subscribe(topic)
             messages = [(topic, body) for body in bodies for topic in topics]
             await publish_all(publisher.service, messages)
-            await eventually(lambda: sum(map(len, subscriber.came.values())) >= MANY_EVENTS)
+            await eventually(lambda: sum(map(len, subscriber.came.values())) >= self.many_events)
             assert subscriber.came == dict.fromkeys(topics, bodies)
 
     async def test_bodies_are_any_bytes(self, url: str) -> None:
@@ -170,6 +186,115 @@ class ServiceSuite:
             with pytest.raises(MisuseError, match="at most"):
                 await publisher.service.publish(topic, b"0" * (publisher.service.most_bytes + 1))
             await publisher.service.publish(topic, b"0" * LARGE_BYTES)
+
+    async def test_a_header_travels_beside_the_body(self, url: str) -> None:
+        topic, header = topic_of("headers"), '[3,17,[5,9],["größe \\"1\\""]];0a'
+        async with member(url) as one:
+            await one.service.subscribe(topic)
+            await one.service.publish(topic, b"without")
+            if not self.has_headers:
+                with pytest.raises(NotOffered, match="no headers"):
+                    await one.service.publish(topic, b"with", header)
+                return
+            await one.service.publish(topic, b"with", header)
+            await one.service.publish(topic, b"", "[1,1]")
+            await eventually(lambda: len(one.came[topic]) == 3)
+            assert one.came[topic] == [b"without", b"with", b""]
+            assert one.headers[topic] == ["", header, "[1,1]"]
+            longest = one.service.most_header_bytes
+            with pytest.raises(MisuseError, match="at most"):
+                await one.service.publish(topic, b"", "[" * (longest + 1))
+            if longest + 1000 < one.service.most_bytes:
+                await one.service.publish(topic, b"long", "[" * longest)
+                await eventually(lambda: one.came[topic][-1] == b"long")
+                assert one.headers[topic][-1] == "[" * longest
+
+    async def test_readers_understand_headers_and_envelopes(self, url: str) -> None:
+        """Two publishers, one of which leaves payloads alone for others."""
+        topics = [topic_of("mixed"), topic_of("mixed")]
+        async with running_line("a") as line:
+            where = {"sequencer": line.address}
+            if not self.has_headers:
+                with pytest.raises(NotOffered, match="no headers"):
+                    await connect(url, headers=True, **where)
+                return
+            async with (
+                member(url) as other,
+                connect(url, headers=True, **where) as one,
+                connect(url, **where) as two,
+                one.subscribe(*topics) as first,
+                two.subscribe(*topics) as second,
+            ):
+                await other.service.subscribe(topics[0])
+                await asyncio.gather(
+                    *(
+                        client.publish(topics[number % 2], b"%s %d" % (name, number))
+                        for number in range(40)
+                        for client, name in ((one, b"one"), (two, b"two"))
+                    )
+                )
+                seen = [
+                    [await stream.get(PATIENCE_S) for _ in range(80)] for stream in (first, second)
+                ]
+                assert seen[0] == seen[1]
+                assert not any(event.late or event.number is None for event in seen[0])
+                plain = {b"one %d" % number for number in range(0, 40, 2)}
+                await eventually(lambda: plain <= set(other.came[topics[0]]))
+                headers = dict(zip(other.came[topics[0]], other.headers[topics[0]], strict=True))
+                assert all(headers[body].startswith("[") for body in plain)
+                assert one.forged_events == two.forged_events == one.foreign_events == 0
+
+    async def test_a_pattern_is_many_topics(self, url: str) -> None:
+        name = topic_of("many")
+        pattern = (self.pattern or "NAME.>").replace("NAME", name)
+        async with member(url) as one:
+            if not self.pattern:
+                with pytest.raises(NotOffered, match="no patterns"):
+                    await one.service.subscribe_pattern(pattern)
+                return
+            for wrong in self.no_patterns:
+                with pytest.raises(MisuseError, match="pattern"):
+                    await one.service.subscribe_pattern(wrong)
+            await one.service.subscribe_pattern(pattern)
+            matched = [each.replace("NAME", name) for each in self.matched]
+            unmatched = [each.replace("NAME", name) for each in self.unmatched]
+            for topic in (*unmatched, *matched):
+                await one.service.publish(topic, topic.encode())
+            await eventually(lambda: len(one.came) == len(matched))
+            assert one.came == {topic: [topic.encode()] for topic in matched}
+            for topic in (*matched, *unmatched):
+                assert one.service.matches(pattern, topic) == (topic in matched)
+            await one.service.unsubscribe(pattern)
+            await one.service.subscribe(matched[0])
+            await one.service.publish(matched[-1], b"nobody")
+            await one.service.publish(matched[0], b"last")
+            await eventually(lambda: one.came[matched[0]][-1] == b"last")
+            assert one.came[matched[-1]][-1] != b"nobody"
+
+    async def test_subjects_of_a_pattern_are_one_topic_with_one_count(self, url: str) -> None:
+        name = topic_of("orders")
+        pattern = (self.pattern or "NAME.>").replace("NAME", name)
+        async with running_line("a") as line, connect(url, sequencer=line.address) as one:
+            topic = Topic(name, pattern=pattern)
+            if not self.pattern:
+                with pytest.raises(NotOffered, match="no patterns"):
+                    await one.subscribe(topic)
+                return
+            async with (
+                connect(url, sequencer=line.address) as two,
+                one.subscribe(topic) as first,
+                two.subscribe(topic) as second,
+            ):
+                subjects = [each.replace("NAME", name) for each in self.matched]
+                for at in range(10):
+                    subject = subjects[at % len(subjects)]
+                    await (one, two)[at % 2].publish(name, subject.encode(), subject=subject)
+                for stream in (first, second):
+                    seen = [await stream.get(PATIENCE_S) for _ in range(10)]
+                    assert [(each.topic, each.number) for each in seen] == [
+                        (name, number) for number in range(1, 11)
+                    ]
+                assert one.foreign_events == one.forged_events == 0
 
     async def test_topics_have_any_usual_name(self, url: str) -> None:
         topics = [topic_of(text) for text in ("a.b.c", "a/b/c", "Größe-1", "a_b:c@d", "T")]
@@ -237,6 +362,7 @@ class ServiceSuite:
 class ServerSuite(ServiceSuite):
     scheme: ClassVar[str]
     advice = "start one with"
+    kills: ClassVar[int] = 2
 
     @staticmethod
     def server(folder: Path) -> Server:
@@ -311,7 +437,7 @@ class ServerSuite(ServiceSuite):
                         taken.append(body)
 
             publishing = asyncio.create_task(publish())
-            for _ in range(2):
+            for _ in range(self.kills):
                 before = len(taken)
                 await eventually(lambda before=before: len(taken) >= before + 100)
                 told = len(publisher.interruptions), len(subscriber.interruptions)

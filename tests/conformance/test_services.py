@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.errors import MisuseError, NotOffered
+from motet.errors import MisuseError, NotAuthorised, NotOffered
 from motet.ordering.services import service_of
 from tests.conformance.service_suite import (
     Member,
@@ -18,7 +18,15 @@ from tests.conformance.service_suite import (
     publish_all,
     topic_of,
 )
-from tests.servers import Broker, JetStreamServer, Mosquitto, NatsServer, RedisServer, Server
+from tests.servers import (
+    Broker,
+    JetStreamServer,
+    Mosquitto,
+    NatsServer,
+    RabbitServer,
+    RedisServer,
+    Server,
+)
 from tests.waiting import eventually
 
 
@@ -42,6 +50,10 @@ class TestMemory(ServiceSuite):
 
 class TestNats(ServerSuite):
     scheme = "nats"
+    pattern = "NAME.>"
+    matched = ("NAME.north", "NAME.south.east")
+    unmatched = ("NAME", "NAMEs.north", "other.NAME.north")
+    no_patterns = ("", "a b", "a.\n")
     refused = ("a.*", ">", "a b", ".a", "a.", "a..b", "$SYS.x")
     malformed = ("nats://", "nats://127.0.0.1:x", "nats://127.0.0.1:1/x", "nats://h:1?jetstream=x")
 
@@ -52,6 +64,10 @@ class TestNats(ServerSuite):
 
 class TestJetStream(ServerSuite):
     scheme = "jetstream"
+    pattern = "NAME.>"
+    matched = ("NAME.north", "NAME.south.east")
+    unmatched = ("NAME", "NAMEs.north", "other.NAME.north")
+    no_patterns = ("", "a b", "a.\n")
     refused = ("a.*", ">", "a b", ".a", "a.", "a..b", "$SYS.x")
     malformed = ("jetstream://", "jetstream://127.0.0.1:1", "jetstream://127.0.0.1:1/a.b")
 
@@ -89,6 +105,10 @@ class TestJetStream(ServerSuite):
 
 class TestMqtt(ServerSuite):
     scheme = "mqtt"
+    pattern = "NAME/#"
+    matched = ("NAME/north", "NAME/south/east", "NAME")
+    unmatched = ("NAMEs/north", "other/NAME/north")
+    no_patterns = ("", "a/#/b", "a#", "a/+b")
     refused = ("a/+", "#")
     malformed = ("mqtt://", "mqtt://127.0.0.1:x", "mqtt://127.0.0.1:1?x=1")
 
@@ -99,11 +119,50 @@ class TestMqtt(ServerSuite):
 
 class TestRedis(ServerSuite):
     scheme = "redis"
+    has_headers = False
+    pattern = "NAME.[a-z]*th?x\\*"
+    matched = ("NAME.north.x*", "NAME.south.east.beth-x*")
+    unmatched = ("NAME", "NAME.North.x*", "NAME.north.xy", "other.NAME.north.x*")
+    no_patterns = ("", "orders", "a*\n")
     malformed = ("redis://", "redis://127.0.0.1:x", "redis://127.0.0.1:1/x")
 
     @staticmethod
     def server(folder: Path) -> Server:
         return RedisServer(folder)
+
+
+class TestRabbitMq(ServerSuite):
+    scheme = "amqp"
+    refused = ("a.*", "#", "x" * 256)
+    malformed = ("amqp://", "amqp://127.0.0.1:x", "amqp://127.0.0.1:1?x=1")
+    pattern = "NAME.#"
+    matched = ("NAME.north", "NAME.south.east", "NAME")
+    unmatched = ("NAMEs.north", "other.NAME.north")
+    no_patterns = ("", "a#", "a.*b", "a" * 256)
+    kills = 1  # it takes seconds to start
+    many_events = 2000
+
+    @staticmethod
+    def server(folder: Path) -> Server:
+        return RabbitServer(folder)
+
+    async def test_an_exchange_has_to_exist(self, running: Server) -> None:
+        service = service_of(f"{running.url}?exchange=nothing")
+        with pytest.raises(MisuseError, match="no exchange nothing"):
+            await Member(service).open()
+        await service.close()
+
+    async def test_an_exchange_has_to_be_one_of_topics(self, running: Server) -> None:
+        service = service_of(f"{running.url}?exchange=amq.fanout")
+        with pytest.raises(MisuseError, match="type topic"):
+            await Member(service).open()
+        await service.close()
+
+    async def test_another_user_is_refused(self, running: Server) -> None:
+        service = service_of(running.url.replace("://", "://nobody:secret@"))
+        with pytest.raises(NotAuthorised, match="refuses this user"):
+            await Member(service).open()
+        await service.close()
 
 
 class TestMotet(ServerSuite):
@@ -129,6 +188,7 @@ def test_unknown_schemes_are_refused(url: str) -> None:
         ("jetstream://127.0.0.1/EVENTS", "nats", "nats"),
         ("mqtt://127.0.0.1", "aiomqtt", "mqtt"),
         ("redis://127.0.0.1", "redis", "redis"),
+        ("amqp://127.0.0.1", "aio_pika", "rabbitmq"),
     ],
 )
 def test_a_missing_library_is_named(
@@ -141,6 +201,38 @@ def test_a_missing_library_is_named(
     with pytest.raises(NotOffered) as raised:
         service_of(url)
     assert f"pip install 'motet[{extra}]'" in str(raised.value)
+
+
+class GuardedNats(NatsServer):
+    def command(self) -> list[str]:
+        return [*super().command(), "--user", "alice", "--pass", "secret"]
+
+
+class GuardedRedis(RedisServer):
+    def command(self) -> list[str]:
+        return [*super().command(), "--requirepass", "secret"]
+
+
+@pytest.mark.parametrize(("kind", "user"), [(GuardedNats, "alice"), (GuardedRedis, "default")])
+async def test_a_service_that_refuses_is_named(
+    kind: type[Server], user: str, tmp_path: Path
+) -> None:
+    server = kind(tmp_path)
+    server.start()
+    try:
+        wrong = service_of(server.url.replace("://", f"://{user}:wrong@"))
+        with pytest.raises(NotAuthorised, match="refuses"):
+            await Member(wrong).open()
+        await wrong.close()
+        with pytest.raises(NotAuthorised, match="refuses"):
+            async with member(server.url) as nobody:
+                await nobody.service.subscribe("t")
+        async with member(server.url.replace("://", f"://{user}:secret@")) as one:
+            await one.service.subscribe("t")
+            await one.service.publish("t", b"1")
+            await eventually(lambda: one.came)
+    finally:
+        server.stop()
 
 
 async def test_what_is_handed_over_in_one_iteration_keeps_its_sequence(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Order across topics: timestamps per second and their latency through sockets, with every fact on
-disk before its answer; the machine of a site alone; ordered against plain events over real event
-services; how long a stream stops when it adds a topic; the checkers of long histories.
+disk before its answer, alone and with a standby; how long publishers stand still when a primary is
+killed; the machine of a site alone; ordered against plain events over real event services; how long
+a stream stops when it adds a topic; the checkers of long histories.
 
 Sites, servers, publishers and subscribers are processes of their own. The floor of a site is a
 process that reads the same frames, syncs one record for each read, and answers; that of ordered
@@ -18,14 +19,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import NamedTuple
 
 from motet.fleet.process import SiteProcess, cpu_s, free_addresses, running
 from motet.fleet.servers import Mosquitto, NatsServer, RedisServer, Server
 from motet.protocol.sequencing.messages import CAUSAL, MODES, PAIRS
 from motet_labs import processes
-from motet_labs.bench import sequencers, services
+from motet_labs.bench import failovers, sequencers, services
+from motet_labs.bench.failovers import SitePair
 from motet_labs.figures import Figure, Progress, Samples, Size, in_rounds
 from motet_labs.processes import Worker, worker
 
@@ -34,6 +36,9 @@ SITES = ("S1", "S2", "S3")
 """Of the line over which a stream adds topics."""
 PATIENT = ("--keep", "3600", "--lease", "600")
 """Streams of the load say nothing."""
+MIRRORED = "mirrored"
+EVENTS_AFTER = 200
+"""A fail-over is over when so many events have come."""
 CHECKED_TOPICS = 10
 CHECKED_SESSIONS = 20
 
@@ -47,6 +52,8 @@ ENTRIES = {
 NAMES = {"nats": "NATS", "redis": "Redis", "mqtt": "MQTT", "motet": "Motet"}
 AGAINST_PLAIN = {"nats": 0.5, "redis": 1.0, "mqtt": 1.0, "motet": 0.5}
 CHECKED_S = 20.0
+MIRRORED_SHARE = 0.5
+SILENCE_S = 3.0
 
 
 class OrderingEffort(NamedTuple):
@@ -64,16 +71,25 @@ class OrderingEffort(NamedTuple):
     """By service."""
     deliveries: int = 0
     """That are checked; 0: none."""
+    failovers: int = 1
 
 
 EVENTS = {"nats": 100_000, "redis": 30_000, "mqtt": 10_000, "motet": 30_000}
 EFFORTS = {
     Size.LEAST: OrderingEffort(1, 100, 400, 4, 3, 256, 256, dict.fromkeys(EVENTS, 100)),
     Size.SHORT: OrderingEffort(
-        2, 10_000, 1000, 800, 200, 20_000, 40_000, {name: n // 3 for name, n in EVENTS.items()}
+        2,
+        10_000,
+        1000,
+        800,
+        200,
+        20_000,
+        40_000,
+        {name: n // 3 for name, n in EVENTS.items()},
+        failovers=3,
     ),
     Size.LONG: OrderingEffort(
-        5, 10_000, 1000, 2500, 1000, 100_000, 200_000, EVENTS, deliveries=1_000_000
+        5, 10_000, 1000, 2500, 1000, 100_000, 200_000, EVENTS, deliveries=1_000_000, failovers=9
     ),
 }
 
@@ -81,7 +97,7 @@ EFFORTS = {
 def run(size: Size, progress: Progress) -> list[Figure]:
     effort = EFFORTS[size]
     figures: list[Figure] = []
-    for part in (_sites, _machine, _services):
+    for part in (_sites, _standby, _failovers, _machine, _services):
         with processes.folder() as folder, ExitStack() as stack:
             figures += part(effort, OrderingStage(folder, stack), progress)
     if effort.deliveries:
@@ -207,6 +223,57 @@ def _sites(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> 
         Figure(f"… over {len(SITES)} sites (floor: as many echoes with fsync)",
                middle["stop of three"], "µs", passed, OVER_FLOOR * passed),
     ]  # fmt: skip
+
+
+# ── with a standby ───────────────────────────────────────────────────────────────────────
+
+
+def _standby(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
+    """Three processes, beside one that is alone."""
+    shape = SHAPES[0]
+    progress(f"{effort.clients:,} clients, {shape}, with and without a standby")
+    load = stage.worker(sequencers.loads)
+    pair = SitePair(stage.folder / "pair", stage.stack, *PATIENT)
+    sites = {"alone": stage.site("alone", *_alone()).address, MIRRORED: pair.primary.address}
+    how = {"exponent": _exponent(shape, effort.topics), "topics": effort.topics}
+    for name, address in sites.items():
+        load.ask("publisher", name=name, address=address, streams=effort.clients, **how)
+
+    def measure(name: str, effort: OrderingEffort) -> dict[str, float]:
+        return {
+            f"{name} rate": load.ask("numbers", name=name, frames=effort.frames)["per_s"],
+            f"{name} one": load.ask("alone", name=name, times=effort.alone)["p50_us"],
+        }
+
+    stages = {name: partial(measure, name) for name in sites}
+    middle = in_rounds(effort.rounds, stages, effort, progress).medians()
+    alone = middle["alone rate"]
+    return [
+        Figure(f"timestamps of one site with a standby in step, {shape} (floor: without)",
+               middle[f"{MIRRORED} rate"], "per s", alone, MIRRORED_SHARE * alone, "at least"),
+        Figure("one timestamp, alone, with a standby in step (floor: without)",
+               middle[f"{MIRRORED} one"], "µs", middle["alone one"]),
+    ]  # fmt: skip
+
+
+# ── fail-over ────────────────────────────────────────────────────────────────────────────
+
+
+def _failovers(effort: OrderingEffort, stage: OrderingStage, progress: Progress) -> list[Figure]:
+    """Its patience is the usual one; the primary is killed with kill -9."""
+    progress("fail-over")
+    pair = SitePair(stage.folder / "killed", stage.stack)
+    watch = stage.worker(failovers.watches)
+    watch.ask("open", sequencer=pair.primary.address)
+    silences = []
+    for _ in range(effort.failovers):
+        watch.ask("begin")
+        pair.fail_over()
+        silences.append(watch.ask("silence", events=EVENTS_AFTER)["longest_s"])
+        pair.come_back()
+    right = watch.ask("end")["right"]
+    name = "silence when a primary is killed, with a standby and a witness"
+    return [Figure(name, median(silences), "s", None, SILENCE_S, counts=right)]
 
 
 # ── the machine alone ────────────────────────────────────────────────────────────────────

@@ -19,6 +19,9 @@ What lives here
     chronicle     the history that the simulator's checkers read, and the story of the run
     judgement     checks the folders of the stopped brokers; all checkers, one report
     run           the stages, from start to judgement
+    cast, ordering   the profile `ordering`: sites, clients and NATS as processes, and its faults
+    member        a client process of that profile, with a diary
+    memoirs       the history of order across topics, from diaries
 
 May import: everything except `motet.cli`. Of `motet.testing` it uses the history, the checkers and
 the workload.

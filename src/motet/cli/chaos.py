@@ -14,18 +14,23 @@ MOST_BROKERS = 64
 LONGEST_S = 600.0
 """The checkers compare every event with every subscription: twice the time, four times the work."""
 SHAPES = ("line", "star", "tree")
-PROFILES = ("control", "delivery", "transactions", "mobility")
+ORDERING = "ordering"
+PROFILES = ("control", "delivery", "transactions", "mobility", ORDERING)
+MOST_SITES = 8
 
 Watched = Annotated[
     str,
     option(
         "|".join(PROFILES),
-        "The guarantees under test: routing, exactly-once delivery, transactions, or moves.",
+        "The guarantees under test: routing, exactly-once delivery, transactions, moves, or order "
+        "across topics.",
     ),
 ]
 
 
-def _check(brokers: int, seconds: float, shape: str, profile: str, covering: bool) -> None:
+def _check(
+    brokers: int, seconds: float, shape: str, profile: str, covering: bool, history: bool
+) -> None:
     if not 0 < seconds <= LONGEST_S:
         raise Misuse(
             f"--seconds {seconds:g} is out of range",
@@ -40,6 +45,11 @@ def _check(brokers: int, seconds: float, shape: str, profile: str, covering: boo
             "--profile mobility needs two brokers, because clients move from one to another",
             "use --brokers 2 or more",
         )
+    if profile == ORDERING and (covering or history):
+        raise Misuse(
+            "--profile ordering runs sites of a sequencer, not brokers",
+            "omit --covering and --history",
+        )
     if profile != "control" and covering:
         raise Misuse(
             f"--covering cannot be used with --profile {profile}: an overlay with covering does "
@@ -52,6 +62,16 @@ def chaos(
     brokers: Annotated[
         int, option("N", "Number of broker processes.", min=1, max=MOST_BROKERS)
     ] = 5,
+    sites: Annotated[
+        int, option("N", "Number of sites, with --profile ordering.", min=1, max=MOST_SITES)
+    ] = 3,
+    standbys: Annotated[
+        bool,
+        typer.Option(
+            "--standbys",
+            help="With --profile ordering: each site has a standby, and there is a witness.",
+        ),
+    ] = False,
     seconds: Annotated[
         float, option("SECONDS", "Duration of the faults; recovery and checks come after it.")
     ] = 60.0,
@@ -92,14 +112,17 @@ def chaos(
     transactions hand live streams from handler to handler, and each event must reach exactly one
     of them. With --profile mobility, all these clients move between brokers, also durable ones
     while they are away, and faults hit the source, the target and the path of a move in each of
-    its phases.
+    its phases. With --profile ordering there are no brokers: sites of a sequencer, processes of
+    clients and a NATS server are killed, stopped and paused, and all orders are compared.
 
     Exit status 0 only if no guarantee is violated.
     """
-    _check(brokers, seconds, shape, profile, covering)
+    _check(brokers, seconds, shape, profile, covering, history)
     from motet.cli import chaos_run
 
     if history and directory is None:
         raise Misuse("--history needs a folder that is kept", "name one with --dir DIR")
+    if profile == ORDERING:
+        return chaos_run.run(chaos_run.order_plan(sites, seconds, seed, standbys), directory, json)
     plan = chaos_run.plan(brokers, seconds, seed, shape, profile, covering, durability, history)
     return chaos_run.run(plan, directory, json)

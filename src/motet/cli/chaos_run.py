@@ -18,7 +18,9 @@ from typing import Any
 from rich.progress import BarColumn, Progress, TextColumn
 
 from motet.broker.folder.journal import DURABILITIES
+from motet.chaos.cast import OrderChaosPlan
 from motet.chaos.judgement import ChaosReport
+from motet.chaos.ordering import OrderReport, OrderRun
 from motet.chaos.plan import ChaosPlan
 from motet.chaos.run import ChaosRun
 from motet.cli.console import FAILED, FINE, INTERRUPTED, Misuse, err, out, say, say_json, table
@@ -62,14 +64,19 @@ def plan(
     )
 
 
-def run(plan: ChaosPlan, directory: Path | None, json: bool) -> int:
+def order_plan(sites: int, seconds: float, seed: int | None, standbys: bool) -> OrderChaosPlan:
+    seed = SystemRandom().randrange(SEEDS) if seed is None else seed
+    return OrderChaosPlan(sites=sites, seconds=seconds, seed=seed, standbys=standbys)
+
+
+def run(plan: ChaosPlan | OrderChaosPlan, directory: Path | None, json: bool) -> int:
     """Do the whole run; returns the exit status."""
     # Clients need not log lost sessions and unreachable brokers: the report has them.
     clients = logging.getLogger("motet.client")
     loudness = clients.level
     clients.setLevel(logging.CRITICAL)
     folder = _folder(directory)
-    report: ChaosReport | None = None
+    report: ChaosReport | OrderReport | None = None
     try:
         report = loop.run(_watched(plan, folder, quiet=json))
     finally:
@@ -82,7 +89,10 @@ def run(plan: ChaosPlan, directory: Path | None, json: bool) -> int:
     if json:
         say_json(report.to_json() | {"directory": str(folder) if keep else None})
     else:
-        show(report)
+        if isinstance(report, ChaosReport):
+            show(report)
+        else:
+            show_order(report)
         if keep:
             say(f"journals, logs and the report are in {folder}")
     return FINE if report.kept else FAILED
@@ -107,7 +117,9 @@ def _folder(directory: Path | None) -> Path:
 # ── running ──────────────────────────────────────────────────────────────────────────────
 
 
-async def _watched(plan: ChaosPlan, folder: Path, *, quiet: bool) -> ChaosReport | None:
+async def _watched(
+    plan: ChaosPlan | OrderChaosPlan, folder: Path, *, quiet: bool
+) -> ChaosReport | OrderReport | None:
     """The report; None if the run was interrupted."""
     shown = not quiet and err().is_terminal
     bar = Progress(
@@ -117,8 +129,13 @@ async def _watched(plan: ChaosPlan, folder: Path, *, quiet: bool) -> ChaosReport
         console=err(),
         disable=not shown,
     )
-    storm = ChaosRun(plan, folder, bar.console.print if shown else str)
-    working = asyncio.ensure_future(storm.report())
+    tell = bar.console.print if shown else str
+    storm: ChaosRun | OrderRun = (
+        ChaosRun(plan, folder, tell)
+        if isinstance(plan, ChaosPlan)
+        else OrderRun(plan, folder, tell)
+    )
+    working: asyncio.Future[ChaosReport | OrderReport] = asyncio.ensure_future(storm.report())
     running_loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         running_loop.add_signal_handler(number, working.cancel)
@@ -134,7 +151,9 @@ async def _watched(plan: ChaosPlan, folder: Path, *, quiet: bool) -> ChaosReport
         return None
 
 
-def _remark(storm: ChaosRun) -> str:
+def _remark(storm: ChaosRun | OrderRun) -> str:
+    if isinstance(storm, OrderRun):
+        return storm.remark()
     chronicle = storm.chronicle
     history = chronicle.history
     return (
@@ -168,6 +187,25 @@ def show(report: ChaosReport) -> None:
         counts.add_row("longest way to another broker", f"{report.longest_transit_s:.1f} s")
     counts.add_row("longest outage", f"{report.longest_outage_s:.1f} s")
     out().print(counts)
+    _show_verdict(report)
+
+
+def show_order(report: OrderReport) -> None:
+    plan = report.plan
+    sites = f"{plan.sites} sites with standbys" if plan.standbys else f"{plan.sites} sites"
+    what = f"{sites}, {plan.clients} clients, NATS"
+    say(f"{what}, {plan.seconds:g} s, seed {plan.seed}\n")
+    counts = table("", "what", "count", right=("count",))
+    for title, figures in (("faults", report.faults), ("clients", report.figures)):
+        for name, count in figures.items():
+            counts.add_row(f"{title}: {name.replace('_', ' ')}", f"{count:,}")
+    counts.add_row("longest silence at a stream", f"{report.longest_silence_s:.1f} s")
+    out().print(counts)
+    _show_verdict(report)
+
+
+def _show_verdict(report: ChaosReport | OrderReport) -> None:
+    plan = report.plan
     say("")
     shown = table("", "guarantee", "checked", "violated", right=("checked", "violated"))
     for guarantee in sorted({*report.checked, *report.violated}):

@@ -67,7 +67,7 @@ def _unbroken(command: Callable[..., int]) -> Callable[..., int]:
 
 
 for command in (
-    *(up, broker, pub, sub, move, drain, rebalance, status, sequencer),
+    *(up, broker, pub, sub, move, drain, rebalance, status),
     *(sim, chaos, bench, demo),
 ):
     app.command()(_unbroken(command))
@@ -75,6 +75,7 @@ app.add_typer(journal)
 app.add_typer(log)
 app.add_typer(overlay)
 app.add_typer(tx)
+app.add_typer(sequencer)
 app.add_typer(order)
 app.add_typer(experiment)
 app.add_typer(pipeline)

@@ -8,7 +8,10 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
+
+import typer
 
 from motet.cli.console import (
     FAILED,
@@ -25,11 +28,14 @@ from motet.cli.interrupt import until_interrupted
 from motet.cli.options import ClientId, Json, argument, group, option
 from motet.cli.pub import stdin_lines
 from motet.client.channel import Answer, ask_all
-from motet.errors import MotetError
+from motet.errors import MotetError, NoClientsHere, UnavailableError
 from motet.ordering.client import CONNECT_S, OrderedStream, connect
+from motet.ordering.envelope import LONGEST_KEY, SHORTEST_KEY
 from motet.ordering.events import Gap, LostEvents, OrderedEvent
 from motet.ordering.machine import COUNTED, TAGGED
+from motet.ordering.sites import addresses_of
 from motet.ordering.topics import Topic
+from motet.runtime.addresses import check_address
 from motet.runtime.loop import run
 
 SITE = "motet://127.0.0.1:7720"
@@ -47,6 +53,10 @@ Sequencer = Annotated[
     ),
 ]
 Timeout = Annotated[float, option("SECONDS", "How long to wait for an answer.", min=0.0)]
+KeyFile = Annotated[
+    Path | None,
+    option("FILE", "A secret that all clients share: events without its seal are dropped."),
+]
 
 order = group("order", "Publish and print events in one order across topics.")
 
@@ -71,6 +81,14 @@ def pub(
     rate: Annotated[
         float, option("N", "Maximum events per second; 0 means no limit.", min=0.0)
     ] = 0.0,
+    headers: Annotated[
+        bool,
+        typer.Option(
+            "--headers",
+            help="Put numbers into headers of the service, and leave payloads alone for others.",
+        ),
+    ] = False,
+    key_file: KeyFile = None,
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
@@ -88,9 +106,17 @@ def pub(
     else:
         source = _repeated(payload.encode(), count)
     name = client or f"pub-{os.getpid()}"
+    key = _key(key_file)
 
     async def work() -> int:
-        opening = connect(service, sequencer=sequencer, client_id=name, timeout=timeout)
+        opening = connect(
+            service,
+            sequencer=sequencer,
+            client_id=name,
+            headers=headers,
+            key=key,
+            timeout=timeout,
+        )
         async with opening as opened:
             published, begin, last = 0, time.monotonic(), None
             async for body in source:
@@ -157,6 +183,7 @@ def sub(
             "Events of publishers that do not take part are printed without number, or counted.",
         ),
     ] = TAGGED,
+    key_file: KeyFile = None,
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
@@ -169,6 +196,7 @@ def sub(
     """
     name = client or f"sub-{os.getpid()}"
     wanted = [_topic(word) for word in topics]
+    key = _key(key_file)
     if foreign not in (TAGGED, COUNTED):
         raise Misuse(f"unknown value {foreign!r} for --foreign", f"choose {TAGGED} or {COUNTED}")
 
@@ -180,6 +208,7 @@ def sub(
             patience=patience,
             limit=limit,
             foreign="counted" if foreign == COUNTED else "tagged",
+            key=key,
             timeout=timeout,
         )
         async with opening as opened, opened.subscribe(*wanted, timeout=timeout) as stream:
@@ -188,9 +217,24 @@ def sub(
             await _print_events(stream, count, duration, json)
             if opened.foreign_events:
                 remark(f"{opened.foreign_events} events came from publishers that take no part")
+            if stream.forged:
+                remark(f"{stream.forged} events were forged, and dropped")
         return FINE
 
     return run(until_interrupted(work()))
+
+
+def _key(file: Path | None) -> bytes:
+    if file is None:
+        return b""
+    hint = f"name a file of {SHORTEST_KEY} to {LONGEST_KEY} bytes with --key-file"
+    try:
+        key = file.read_bytes().strip()
+    except OSError as error:
+        raise Misuse(f"cannot read {file}: {error.strerror}", hint) from None
+    if not SHORTEST_KEY <= len(key) <= LONGEST_KEY:
+        raise Misuse(f"{file} has a key of {len(key)} bytes", hint)
+    return key
 
 
 def _topic(word: str) -> Topic:
@@ -255,26 +299,58 @@ def status(
     timeout: Timeout = CONNECT_S,
     json: Json = False,
 ) -> int:
-    """Show the sites of a sequencer and what they do.
+    """Show the sites of a sequencer, what they do, which process leads each, and its standby.
 
     Exit status 1 if a site does not answer.
     """
 
     async def work() -> tuple[dict[str, str], dict[str, Answer]]:
-        async with connect("memory://status", sequencer=sequencer, timeout=timeout) as client:
-            addresses = dict(client.line)
-        asked = {name: each.partition(",")[0] for name, each in addresses.items() if each}
-        return addresses, await ask_all(asked, timeout)
+        given = addresses_of(sequencer)
+        for each in given:
+            check_address(each)
+        known = await ask_all({each: each for each in given}, timeout)
+        pairs = [
+            each["pair"] for each in known.values() if isinstance(each, dict) and "pair" in each
+        ]
+        others = [pair["standby"] for pair in pairs if pair["standby"]]
+        together = ",".join(dict.fromkeys((*given, *others)))
+        try:
+            async with connect("memory://status", sequencer=together, timeout=timeout) as client:
+                addresses = dict(client.line)
+        except (UnavailableError, NoClientsHere):
+            if not pairs:
+                raise
+            addresses = {sequencer: together}  # no process of this site leads
+        asked = {each: each for together in addresses.values() for each in addresses_of(together)}
+        replicas = await ask_all(asked, timeout)
+        return addresses, {name: leading(replicas, each) for name, each in addresses.items()}
 
     addresses, answers = run(work())
     if json:
         say_json(_as_json(addresses, answers))
     else:
         out().print(_page(addresses, answers))
+    for name, state in answers.items():
+        if isinstance(state, dict) and state["pair"]["problem"]:
+            remark(f"site {name}: {state['pair']['problem']}")
     away = [name for name in addresses if isinstance(answers.get(name), MotetError | None)]
     for name in away:
         remark(f"site {name} at {addresses[name] or 'an unknown address'} does not answer")
     return FAILED if away else FINE
+
+
+def leading(replicas: Mapping[str, Answer], together: str) -> Answer:
+    """Of the answers of the one or two processes of a site: that of the primary, if one leads."""
+    answers = [replicas[each] for each in addresses_of(together)]
+    states = [each for each in answers if isinstance(each, dict)]
+    states.sort(key=lambda state: (is_primary(state), state.get("pair", {}).get("term", 0)))
+    if states:
+        return states[-1]
+    return answers[0] if answers else UnavailableError("it has no address")
+
+
+def is_primary(state: Mapping[str, Any]) -> bool:
+    return bool(state.get("pair", {}).get("role") == "primary")
 
 
 def _as_json(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> dict[str, Any]:
@@ -301,12 +377,28 @@ def _page(addresses: Mapping[str, str], answers: Mapping[str, Answer]) -> Any:
     states = [each for each in answers.values() if not isinstance(each, MotetError)]
     mode = states[0].get("mode", "") if states else ""
     title = f"line, lowest first; mode {mode}"
-    shown = table(title, "site", "address", *COLUMNS, "links", right=COLUMNS)
-    for name, address in addresses.items():
+    shown = table(
+        title, "site", "primary", "term", "standby", *COLUMNS, "links", right=("term", *COLUMNS)
+    )
+    for name in addresses:
         state = answers.get(name)
         if not isinstance(state, dict):
             continue
         links = [f"{other} {link['phase']}" for other, link in state.get("links", {}).items()]
         figures = [str(state.get(each, "")) for each in COLUMNS]
-        shown.add_row(name, address, *figures, ", ".join(links) or "-")
+        primary, term, standby = _led(state)
+        shown.add_row(name, primary, term, standby, *figures, ", ".join(links) or "-")
     return shown
+
+
+def _led(state: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Who leads a site, since which term, and how its standby is."""
+    pair = state["pair"]
+    if not is_primary(state):
+        step = "in step" if pair["in_step"] else "not in step"
+        return "nobody", str(pair["term"]), f"{state['process']['address']} {step}"
+    if not pair["standby"]:
+        return state["process"]["address"], str(pair["term"]), "-"
+    how = "in step" if pair["in_step"] else "coming" if pair["connected"] else "away"
+    witness = ", witness away" if pair["witness"] == "away" else ""
+    return state["process"]["address"], str(pair["term"]), f"{pair['standby']} {how}{witness}"

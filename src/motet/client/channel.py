@@ -11,6 +11,7 @@ from motet.errors import ClosedError, Disconnected, MotetError, NoAnswer, PeerEr
 from motet.protocol.frames import Beat
 from motet.protocol.mobility.messages import DrainOrder, MoveOrder, SessionsRequest
 from motet.protocol.reading.messages import ReaderRequest, Refused
+from motet.protocol.sequencing.standby import PromoteRequest
 from motet.protocol.session.messages import Farewell, Status, StatusRequest
 from motet.protocol.sinks.messages import StagingRequest
 from motet.runtime.addresses import transport_for
@@ -19,7 +20,15 @@ from motet.runtime.redial import retry
 from motet.runtime.transport import Connection
 
 A = TypeVar("A")
-Request = ReaderRequest | StagingRequest | StatusRequest | MoveOrder | DrainOrder | SessionsRequest
+Request = (
+    ReaderRequest
+    | StagingRequest
+    | StatusRequest
+    | MoveOrder
+    | DrainOrder
+    | SessionsRequest
+    | PromoteRequest
+)
 Repeat = Literal["never", "reconnect", "always"]
 """When to retry a request that got no answer: never; if the broker was reached before; always."""
 

@@ -53,7 +53,7 @@ class StartFailed(UnavailableError):
 class BrokerProcess:
     """The current process of one broker. Its log also has the output of earlier processes."""
 
-    command = "broker"
+    command: tuple[str, ...] = ("broker",)
     key = "broker"
     """The key of its name in the line that it prints when it listens."""
 
@@ -110,7 +110,7 @@ class BrokerProcess:
             with self.log.open("ab") as log:
                 self._log_begin = log.tell()
                 self._process = Popen(
-                    (*program, self.command, *options),
+                    (*program, *self.command, *options),
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=log,
@@ -274,7 +274,14 @@ class BrokerProcess:
 class SiteProcess(BrokerProcess):
     """The current process of one site of a sequencer."""
 
-    command = "sequencer"
+    command = ("sequencer",)
+    key = "site"
+
+
+class WitnessProcess(BrokerProcess):
+    """The current process of a witness."""
+
+    command = ("sequencer", "witness")
     key = "site"
 
 

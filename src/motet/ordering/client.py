@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Literal, Self, cast
+from typing import Any, ClassVar, Final, Literal, Self, cast
 
 from motet.audit.recorder import Recording, folder_of
 from motet.client.checks import checked_time, checked_wait
@@ -28,6 +28,7 @@ from motet.errors import (
     MisuseError,
     MotetError,
     NoAnswer,
+    NotOffered,
     PeerError,
     SlowConsumer,
     TopicRefused,
@@ -55,6 +56,7 @@ from motet.ordering.contract import (
     WantPublish,
     WantStream,
 )
+from motet.ordering.envelope import LONGEST_KEY, SHORTEST_KEY
 from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent, OrderReceipt
 from motet.ordering.history import OrderingHistory
 from motet.ordering.machine import COUNTED, TAGGED, OrderingMachine, OrderingOptions
@@ -74,6 +76,9 @@ PUBLISH_S: Final = 60.0
 LEAVE_S: Final = 2.0
 DEFAULT_WINDOW: Final = 1024
 DEFAULT_BUFFER: Final = 100_000
+MOST_BUFFER: Final = 10_000_000
+MOST_TOPICS: Final = 10_000
+"""In all streams of a client together."""
 LISTED_LOSSES: Final = 1000
 MAX_CLIENT_CHARS: Final = 64
 CHECK: Final = "check that `motet sequencer` runs there"
@@ -138,6 +143,12 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
         """Numbers that are missing, so that events behind them wait, and since when, on the loop's
         clock."""
         return self._client.machine.waiting(self._key)
+
+    @property
+    def forged(self) -> int:
+        """Events that somebody has made up: they were dropped. Messages that were refused as they
+        came, and claims that a site has refuted."""
+        return self._client.machine.forged(self._key)
 
     @property
     def buffered(self) -> int:
@@ -247,12 +258,14 @@ class OrderedStream(AsyncIterator[OrderedEvent]):
 class OrderingClient:
     """Made by `connect`. It belongs to one event loop."""
 
+    machine_type: ClassVar[type[OrderingMachine]] = OrderingMachine
+
     def __init__(
         self, client_id: str, service: Service, addresses: list[str], options: OrderingOptions
     ) -> None:
         self.client_id = client_id
         self.service = service
-        self.machine = OrderingMachine(f"{client_id}-{secrets.token_hex(6)}", options)
+        self.machine = self.machine_type(f"{client_id}-{secrets.token_hex(6)}", options)
         self.buffer = options.limits.buffer
         self.guard = LoopGuard()
         self.history: OrderingHistory | None = None
@@ -274,6 +287,8 @@ class OrderingClient:
         self._has_patterns = False
         self._calls: set[asyncio.Task[None]] = set()
         self._waking: asyncio.TimerHandle | None = None
+        self._waking_at = 0.0
+        """uvloop does not tell it of a timer that is due already."""
         self._welcomed: asyncio.Future[None] = self._loop.create_future()
         self._entry = SiteConnection(ENTRY, addresses, self)
         self._sites: list[SiteConnection] = [self._entry]
@@ -371,6 +386,10 @@ class OrderingClient:
 
     def learn_topic(self, given: str | Topic) -> str:
         topic = as_topic(given)
+        if topic.pattern:
+            self.service.check_pattern(topic.pattern)
+        if topic.name not in self._topics and len(self._topics) >= MOST_TOPICS:
+            raise TopicRefused(f"a client may have at most {MOST_TOPICS} topics in its streams")
         known = self._topics.setdefault(topic.name, topic)
         if known != topic:
             text = f"topic {topic.name!r} has pattern {known.pattern!r} in this client"
@@ -490,12 +509,12 @@ class OrderingClient:
 
     def _wake_at(self, at: float) -> None:
         if self._waking is not None:
-            if self._waking.when() == at:
+            if self._waking_at == at:
                 return
             self._waking.cancel()
             self._waking = None
         if at < float("inf"):
-            self._waking = self._loop.call_at(at, self._woken)
+            self._waking, self._waking_at = self._loop.call_at(at, self._woken), at
 
     def _woken(self) -> None:
         self._waking = None
@@ -504,11 +523,12 @@ class OrderingClient:
     # ── the service ──────────────────────────────────────────────────────────────────────
 
     async def _call(self, call: ServiceCall) -> None:
-        ticket, kind, name, body = call
+        ticket, kind, name, body, header = call
         error = ""
         try:
             if kind == PUBLISH:
-                await self.service.publish(name, body)
+                with_it = (header,) if header else ()  # others may take none
+                await self.service.publish(name, body, *with_it)
             else:
                 pattern = self._topics[name].pattern if name in self._topics else ""
                 await self._call_about(kind, name, pattern)
@@ -528,13 +548,17 @@ class OrderingClient:
         else:
             await self.service.unsubscribe(pattern or name)
 
-    def _notified(self, subject: str, body: bytes) -> None:
+    def _notified(self, subject: str, body: bytes, header: str = "") -> None:
         if not self._has_patterns:
-            self._feed(Notified(subject, body))
+            self._feed(Notified(subject, body, header))
             return
         for name, topic in self._topics.items():
-            if topic.matches(subject):
-                self._feed(Notified(name, body))
+            if topic.pattern:
+                is_it = self.service.matches(topic.pattern, subject)
+            else:
+                is_it = subject == name
+            if is_it:
+                self._feed(Notified(name, body, header))
 
     def _interrupted(self, reason: str) -> None:
         log.info("the service was interrupted: %s", reason)
@@ -640,6 +664,12 @@ class OrderingClient:
         return self.machine.foreign_events
 
     @property
+    def forged_events(self) -> int:
+        """Messages of the service that were refused as they came, because no publisher that takes
+        part can have made them."""
+        return self.machine.forged_events
+
+    @property
     def line(self) -> Mapping[str, str]:
         """The sites, lowest first, and their addresses."""
         return dict(self.machine.addresses)
@@ -674,6 +704,8 @@ async def connect(
     limit: float = 5.0,
     buffer: int = DEFAULT_BUFFER,
     foreign: Foreign = "tagged",
+    headers: bool = False,
+    key: bytes = b"",
     credentials: bytes = b"",
     history: str | Path | None = None,
     timeout: float = CONNECT_S,
@@ -685,13 +717,18 @@ async def connect(
     missing number before it asks what became of it. `limit`: how long it then waits for an event
     that was published, if the service may lose events. `buffer`: events that a stream holds, for
     the order or for the application. `foreign`: events of publishers that do not take part are
-    given, without a number, or only counted. `history`: a folder in which the client records what
-    it publishes and is given, for `motet pipeline audit`; by default that of MOTET_HISTORY, if set.
+    given, without a number, or only counted. `headers`: numbers travel in headers of the service,
+    each event is one message, and its body is the payload. `key`: 16 to 64 secret bytes that all
+    clients share, so that nobody else can forge events; events without its seal are dropped.
+    `history`: a folder in which the client records what it publishes and is given, for
+    `motet pipeline audit`; by default that of MOTET_HISTORY, if set.
     """
     if not isinstance(window, int) or not 0 < window <= MAX_UNSETTLED // 2:
         raise MisuseError(f"window is 1 to {MAX_UNSETTLED // 2}, not {window!r}")
-    if not isinstance(buffer, int) or buffer < 1:
-        raise MisuseError(f"buffer is a number of events, 1 or more, not {buffer!r}")
+    if not isinstance(buffer, int) or not 0 < buffer <= MOST_BUFFER:
+        raise MisuseError(f"buffer is a number of events, 1 to {MOST_BUFFER}, not {buffer!r}")
+    if not isinstance(key, bytes) or (key and not SHORTEST_KEY <= len(key) <= LONGEST_KEY):
+        raise MisuseError(f"key has {SHORTEST_KEY} to {LONGEST_KEY} bytes")
     if foreign not in (TAGGED, COUNTED):
         raise MisuseError(f"foreign is {TAGGED!r} or {COUNTED!r}, not {foreign!r}")
     name = client_id if client_id is not None else f"client-{secrets.token_hex(4)}"
@@ -703,9 +740,17 @@ async def connect(
     for address in addresses:
         check_address(address)
     below = service_of(service) if isinstance(service, str) else service
+    if headers and not below.most_header_bytes:
+        raise NotOffered(f"{below.name} has no headers; connect without headers=True")
     limits = StreamLimits(checked_time(patience, "patience"), checked_time(limit, "limit"), buffer)
     options = OrderingOptions(
-        window, foreign, below.lossless, limits=limits, credentials=credentials
+        window,
+        foreign,
+        below.lossless,
+        limits=limits,
+        credentials=credentials,
+        headers=headers,
+        key=key,
     )
     client = OrderingClient(name, below, addresses, options)
     folder = folder_of(history)

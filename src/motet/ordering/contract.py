@@ -45,10 +45,12 @@ class SiteClosed(NamedTuple):
 
 
 class Notified(NamedTuple):
-    """The service has delivered a message of a topic."""
+    """The service has delivered a message of a topic. `header`: its timestamp, if that travels
+    outside of the body."""
 
     topic: str
     body: bytes
+    header: str = ""
 
 
 class ServiceDone(NamedTuple):
@@ -123,12 +125,13 @@ PUBLISH: Final = "publish"
 
 class ServiceCall(NamedTuple):
     """Call the service; `ServiceDone` has the same ticket. `topic` of a publication is its
-    subject."""
+    subject. `header`: its timestamp, if that travels outside of the body."""
 
     ticket: int
     kind: Literal["subscribe", "unsubscribe", "publish"]
     topic: str
     body: bytes = b""
+    header: str = ""
 
 
 Result = OrderReceipt | Mapping[str, int]

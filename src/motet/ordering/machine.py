@@ -7,6 +7,7 @@ It knows no clock, socket or service. The asyncio client and the simulator run t
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any, Final
@@ -14,13 +15,15 @@ from typing import Any, Final
 from motet.errors import (
     AnotherLine,
     ClosedError,
+    FoundedAnew,
     MisuseError,
     MotetError,
     NotPublished,
+    NotSubscribed,
     ProtocolError,
+    StreamRefused,
     TopicElsewhere,
     TopicRefused,
-    UnavailableError,
 )
 from motet.ordering.contract import (
     ENTRY,
@@ -43,16 +46,19 @@ from motet.ordering.contract import (
     WantPublish,
     WantStream,
 )
-from motet.ordering.envelope import is_sound, opened
+from motet.ordering.envelope import is_sound, opened, opened_header
 from motet.ordering.events import OrderedEvent
 from motet.ordering.publisher import Publisher
 from motet.ordering.stream import ADD, CLOSE, DROP, JOIN, StreamChange, StreamLimits, StreamMachine
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
+    MAX_STREAMS_OF_CLIENT,
     MAX_TOPIC_CHARS,
-    MAX_TOPICS_PER_FRAME,
+    MAX_TOPICS_OF_STREAM,
+    AskNumbers,
     Changed,
     Far,
+    HowFar,
     Keep,
     Numbers,
     OrderHello,
@@ -67,16 +73,21 @@ from motet.protocol.sequencing.messages import (
 from motet.protocol.sequencing.placement import site_of
 
 MOST_BODY_BYTES = 256 * 1024
+KEPT_PER_FRAME = 100
+"""Streams whose names surely fit into a small frame."""
 KEEPS = 4
 """Signs of life of a stream within the time that it is kept."""
 WILDCARDS = "*>#+"
+
+ANSWER_TO: Final[dict[type, type]] = {AskNumbers: Told, HowFar: Far}
 
 TAGGED, COUNTED = "tagged", "counted"
 
 
 class OrderingOptions:
     """`window`: publications that are not confirmed. `foreign`: whether events of publishers that
-    do not take part are given, tagged, or only counted."""
+    do not take part are given, tagged, or only counted. `headers`: timestamps travel there. `key`:
+    what all clients share that seal their events."""
 
     def __init__(
         self,
@@ -86,8 +97,12 @@ class OrderingOptions:
         most_bytes: int = MOST_BODY_BYTES,
         limits: StreamLimits | None = None,
         credentials: bytes = b"",
+        headers: bool = False,
+        key: bytes = b"",
     ) -> None:
         self.window = window
+        self.headers = headers
+        self.key = key
         self.foreign = foreign
         self.lossless = lossless
         self.most_bytes = most_bytes
@@ -102,6 +117,21 @@ class Connected:
     def __init__(self) -> None:
         self.welcomed = False
         self.queries: list[tuple[tuple[str, ...], StreamMachine | None]] = []
+        self._asked: dict[type, deque[tuple[int, int]]] = {}
+        """By type of the answer, in their sequence: questions, and how much they ask."""
+
+    def ask(self, answer: type, question: int, parts: int) -> None:
+        self._asked.setdefault(answer, deque()).append((question, parts))
+
+    def question_of(self, answer: SequencingFrame, parts: int = 1) -> int:
+        """The number of the question that is answered; 0 if nobody has asked."""
+        asked = self._asked.get(type(answer))
+        if not asked:
+            return 0
+        question, left = asked.popleft()
+        if left > parts:
+            asked.appendleft((question, left - parts))
+        return question
 
 
 class OrderingMachine:
@@ -120,7 +150,15 @@ class OrderingMachine:
         self.lossless = self.options.lossless
         self.streams: dict[int, StreamMachine] = {}
         self.foreign_events = 0
-        self.publisher = Publisher(self, self.options.window)
+        self.forged_events = 0
+        """Messages of the service that no publisher can have made."""
+        self.asked = 0
+        """Questions to sites so far: the number of the last one."""
+        self.publisher = Publisher(
+            self, self.options.window, headers=self.options.headers, key=self.options.key
+        )
+        self._founding: dict[str, int] = {}
+        """By site: which one it was. Another one has lost all numbers."""
         self._placement: tuple[tuple[str, str], ...] = ()
         self._elsewhere = ""
         self._links: dict[str, Connected] = {}
@@ -178,7 +216,8 @@ class OrderingMachine:
     def _keep(self, site: str) -> None:
         kept = [each.id for each in self.streams.values() if each.known and each.home == site]
         if kept and self.up(site):
-            self.send(site, Keep(tuple(kept)))
+            for at in range(0, len(kept), KEPT_PER_FRAME):
+                self.send(site, Keep(tuple(kept[at : at + KEPT_PER_FRAME])))
 
     # ── sites ────────────────────────────────────────────────────────────────────────────
 
@@ -197,6 +236,16 @@ class OrderingMachine:
 
     def send(self, site: str, frame: SequencingFrame) -> None:
         self.out.sends.append((site, frame))
+
+    def ask(self, site: str, frame: AskNumbers | HowFar) -> int:
+        """Ask a site something that it answers at once. Returns the number of the question."""
+        self.asked += 1
+        parts = len(frame.numbers) if isinstance(frame, AskNumbers) else 1
+        link = self._links.get(site)
+        if link is not None:
+            link.ask(ANSWER_TO[type(frame)], self.asked, parts)
+        self.send(site, frame)
+        return self.asked
 
     def site_of(self, topic: int) -> str:
         return self.line[topic % len(self.line)]
@@ -269,6 +318,12 @@ class OrderingMachine:
                 f"site {welcome.site} stands in the line {', '.join(line)} ({welcome.mode}); this "
                 f"client is connected to {', '.join(self.line)} ({self.mode})"
             )
+        known = self._founding.setdefault(welcome.site, welcome.founding)
+        if known != welcome.founding:
+            raise FoundedAnew(
+                f"site {welcome.site} has lost its state and was founded anew: its numbers begin "
+                "again, so what this client knows of its topics means nothing; connect again"
+            )
 
     def _heard_numbers(self, site: str, frame: Numbers) -> None:
         self.publisher.numbered(site, frame)
@@ -288,15 +343,18 @@ class OrderingMachine:
                 stream.renew("it has expired at its sequencer", self.now)
 
     def _heard_told(self, site: str, frame: Told) -> None:
+        question = self._links[site].question_of(frame, len(frame.answers))
         self.publisher.told(site, frame)
         sound = tuple(each for each in frame.answers if each[2] is None or is_sound(each[2]))
         for stream in list(self.streams.values()):
-            stream.told(frame.topic, sound, self.now)
+            stream.told(frame.topic, sound, question, self.now)
             stream.deliver(self.now)
 
-    def _heard_far(self, frame: Far) -> None:
+    def _heard_far(self, site: str, frame: Far) -> None:
+        question = self._links[site].question_of(frame)
         for stream in list(self.streams.values()):
-            stream.heard_how_far(frame.numbers)
+            stream.heard_how_far(frame.numbers, question, self.now)
+            stream.deliver(self.now)
 
     # ── topics ───────────────────────────────────────────────────────────────────────────
 
@@ -393,7 +451,7 @@ class OrderingMachine:
         problem: MotetError | None = None
         if happened.error:
             self._subscribed.pop(name, None)
-            problem = UnavailableError(f"cannot subscribe to topic {name!r}: {happened.error}")
+            problem = NotSubscribed(f"cannot subscribe to topic {name!r}: {happened.error}")
         else:
             self._subscribed[name] = True
         for stream in list(self._readers.get(name, ())):
@@ -408,16 +466,20 @@ class OrderingMachine:
             stream.look(self.now)
 
     def _notified(self, happened: Notified) -> None:
-        name, body = happened
+        name, body, header = happened
         streams = self._readers.get(name)
         if not streams:
             return
-        events = opened(body)
+        key = self.options.key
+        events = opened_header(header, body, key) if header else opened(body, key)
+        if events is None:
+            self._notified_by_foreigner(name, body, streams)
+            return
         topic = self.ids.get(name)
-        if events is None or any(stamp.topic != topic for stamp, _ in events):
+        if not events or any(stamp.topic != topic for stamp, _ in events):
             if events and all(stamp.topic in self.names for stamp, _ in events):
                 return  # of another topic, whose pattern has this subject, too
-            self._notified_by_foreigner(name, body, streams)
+            self._notified_by_forger(streams)
             return
         for stream in list(streams):
             for stamp, payload in events:
@@ -429,6 +491,11 @@ class OrderingMachine:
         if self.options.foreign == TAGGED:
             event = OrderedEvent(name, body, None)
             self.out.events.extend((stream.key, event) for stream in streams)
+
+    def _notified_by_forger(self, streams: list[StreamMachine]) -> None:
+        self.forged_events += 1
+        for stream in streams:
+            stream.forged_messages += 1
 
     # ── what the application wants ───────────────────────────────────────────────────────
 
@@ -461,8 +528,11 @@ class OrderingMachine:
         topics = wanted.topics
         if not topics:
             return TopicRefused("a stream needs at least one topic")
-        if len(topics) > MAX_TOPICS_PER_FRAME:
-            return TopicRefused(f"{len(topics)} topics; at most {MAX_TOPICS_PER_FRAME} are allowed")
+        if len(topics) > MAX_TOPICS_OF_STREAM:
+            most = f"a stream has at most {MAX_TOPICS_OF_STREAM}"
+            return TopicRefused(f"{len(topics)} topics; {most}")
+        if len(self.streams) >= MAX_STREAMS_OF_CLIENT:
+            return StreamRefused(f"a client has at most {MAX_STREAMS_OF_CLIENT} streams at once")
         if len(set(topics)) < len(topics):
             return TopicRefused("a stream cannot have the same topic twice")
         if wanted.stream in self.streams:
@@ -503,6 +573,10 @@ class OrderingMachine:
 
     def waiting(self, stream: int) -> list[MissingNumbers]:
         return self.streams[stream].waiting() if stream in self.streams else []
+
+    def forged(self, stream: int) -> int:
+        """Events that were made up, and dropped."""
+        return self.streams[stream].forged if stream in self.streams else 0
 
     def clocks(self, stream: int) -> Mapping[str, int]:
         """By topic: the last number that was delivered or passed."""
@@ -548,5 +622,5 @@ ANSWERS: Final[dict[type, Callable[[OrderingMachine, str, Any], None]]] = {
     Changed: lambda machine, _, frame: machine._heard_changed(frame),
     StreamsKept: lambda machine, _, frame: machine._heard_kept(frame),
     Told: _Machine._heard_told,
-    Far: lambda machine, _, frame: machine._heard_far(frame),
+    Far: _Machine._heard_far,
 }

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from motet.errors import MotetError, NotPublished, TopicElsewhere, Voided, WindowFull
 from motet.ordering.contract import PUBLISH, ClientEffects, ServiceCall, WantPublish
-from motet.ordering.envelope import seal
+from motet.ordering.envelope import header_of, seal
 from motet.ordering.events import OrderReceipt
 from motet.protocol.sequencing.messages import (
     MAX_ASKED,
@@ -36,6 +36,8 @@ from motet.protocol.sequencing.messages import PUBLISHED as WAS_PUBLISHED
 
 CALLS_AT_ONCE: Final = 4
 """Publications under way at the service for one subject; what waits meanwhile travels together."""
+SINGLE_CALLS_AT_ONCE: Final = 256
+"""The same if each event is a message of its own."""
 ENVELOPE_BYTES: Final = 64
 """Of one event, beside its payload and its entries."""
 ENTRY_BYTES: Final = 5
@@ -93,14 +95,20 @@ class PublisherWorld(Protocol):
     def site_of(self, topic: int) -> str: ...
     def up(self, site: str) -> bool: ...
     def send(self, site: str, frame: SequencingFrame) -> None: ...
+    def ask(self, site: str, frame: AskNumbers) -> int: ...
     def call(self, call: ServiceCall) -> None: ...
     def next_call(self) -> int: ...
     def resolve(self, name: str) -> bool: ...
 
 
 class Publisher:
-    def __init__(self, world: PublisherWorld, window: int) -> None:
+    def __init__(
+        self, world: PublisherWorld, window: int, *, headers: bool = False, key: bytes = b""
+    ) -> None:
+        """`headers`: timestamps travel there, and each event is a message. `key`: of seals."""
         self.window = window
+        self._headers = headers
+        self._key = key
         self.queue: deque[WantPublish] = deque()
         self.desks: dict[str, Desk] = {}
         self._world = world
@@ -115,8 +123,11 @@ class Publisher:
 
     @property
     def unsettled(self) -> int:
+        """Publications without an outcome. Items whose numbers were given back are not counted:
+        their events are in the queue again."""
         return len(self.queue) + sum(
-            len(desk.items) + len(desk.judged) for desk in self.desks.values()
+            sum(item.state != RETURNED for item in desk.items.values()) + len(desk.judged)
+            for desk in self.desks.values()
         )
 
     def leaving(self, ticket: int) -> list[tuple[WantPublish, Timestamp]]:
@@ -124,10 +135,21 @@ class Publisher:
         items = self._calls.get(ticket, ())
         return [(item.wanted, item.stamp) for item in items if item.stamp is not None]
 
+    @property
+    def _most_calls(self) -> int:
+        return SINGLE_CALLS_AT_ONCE if self._headers else CALLS_AT_ONCE
+
+    @property
+    def is_full(self) -> bool:
+        most = len(self.queue)
+        for desk in self.desks.values():
+            most += len(desk.items) + len(desk.judged)
+        return most >= self.window and self.unsettled >= self.window
+
     # ── inputs ───────────────────────────────────────────────────────────────────────────
 
     def want(self, wanted: WantPublish) -> None:
-        if self.unsettled >= self.window:
+        if self.is_full:
             text = f"{self.window} publications are not confirmed yet; await some of them"
             self._answer(wanted, WindowFull(text))
         else:
@@ -223,7 +245,7 @@ class Publisher:
             asked.setdefault(topic, []).append(number)
         for topic, numbers in asked.items():
             for at in range(0, len(numbers), MAX_ASKED):
-                self._world.send(desk.name, AskNumbers(topic, tuple(numbers[at : at + MAX_ASKED])))
+                self._world.ask(desk.name, AskNumbers(topic, tuple(numbers[at : at + MAX_ASKED])))
 
     def told(self, site: str, answer: Told) -> None:
         desk = self.desks.get(site)
@@ -304,14 +326,14 @@ class Publisher:
                 break
             subject = item.wanted.subject or item.wanted.topic
             if subject not in ready:
-                if self._at_once.get(subject, 0) >= CALLS_AT_ONCE:
+                if self._at_once.get(subject, 0) >= self._most_calls:
                     break
                 ready[subject], sizes[subject] = [], 0
             assert item.stamp is not None
             size = len(item.wanted.payload) + len(item.stamp.entries) * ENTRY_BYTES + ENVELOPE_BYTES
-            if sizes[subject] and sizes[subject] + size > self._world.most_bytes:
-                self._call(ready[subject])
-                ready[subject], sizes[subject] = [], 0
+            if sizes[subject] and (self._headers or sizes[subject] + size > self._world.most_bytes):
+                self._call(ready.pop(subject))
+                continue
             leaving.popleft()
             ready[subject].append(item)
             sizes[subject] += size
@@ -330,8 +352,12 @@ class Publisher:
         ticket = self._world.next_call()
         self._calls[ticket] = list(items)
         self._at_once[subject] = self._at_once.get(subject, 0) + 1
-        body = seal(stamps, [item.wanted.payload for item in items])
-        self._world.call(ServiceCall(ticket, PUBLISH, subject, body))
+        if self._headers:
+            body = items[0].wanted.payload
+            header = header_of(stamps[0], body, self._key)
+        else:
+            body, header = seal(stamps, [item.wanted.payload for item in items], self._key), ""
+        self._world.call(ServiceCall(ticket, PUBLISH, subject, body, header))
 
     def _ask_anew(self) -> None:
         """The first one is too late: it and all behind it get other numbers, in their sequence."""

@@ -54,6 +54,8 @@ class SiteConnection:
         self._hearer = hearer
         self._line: Line | None = None
         self._lost = asyncio.Event()
+        self._greeted = asyncio.Event()
+        """The site has welcomed us, or the connection is lost."""
         self._ended = False
         self._backoff = Backoff(last_s=LONGEST_PAUSE_S)
         self._keeping = asyncio.get_running_loop().create_task(self._keep())
@@ -80,10 +82,10 @@ class SiteConnection:
         await asyncio.wait({self._keeping})
 
     async def _keep(self) -> None:
-        at = 0
         while True:
             self._lost.clear()
-            self.address = self._addresses[at % len(self._addresses)]
+            self._greeted.clear()
+            self.address = self._addresses[0]
             try:
                 async with asyncio.timeout(DIAL_S):
                     await dial(self.address, self)
@@ -92,9 +94,18 @@ class SiteConnection:
                     self.refusal = problem
                 log.info("cannot reach the sequencer at %s: %s", self.address, problem)
             else:
-                await self._lost.wait()
-            at += 1
+                await self._stay()
+            self._addresses.append(self._addresses.pop(0))
             await asyncio.sleep(self._backoff.wait_s())
+
+    async def _stay(self) -> None:
+        """As long as the connection lasts. A process that stands still does not welcome us."""
+        try:
+            async with asyncio.timeout(DIAL_S):
+                await self._greeted.wait()
+        except TimeoutError:
+            self.abort(f"no welcome within {DIAL_S:g} s")
+        await self._lost.wait()
 
     # ── what the line says ───────────────────────────────────────────────────────────────
 
@@ -126,14 +137,19 @@ class SiteConnection:
     def _welcomed(self, welcome: OrderWelcome) -> None:
         self.refusal = None
         self._backoff.reset()
+        self._greeted.set()
         assert self._line is not None
         self._line.keep_pace(welcome.heartbeat_s)
+        for each in addresses_of(dict(welcome.line).get(welcome.site, "")):
+            if each not in self._addresses:
+                self._addresses.append(each)
 
     def relieved(self) -> None:
         """Windows bound what waits to be sent."""
 
     def disconnected(self, reason: str) -> None:
         self._line = None
+        self._greeted.set()
         self._lost.set()
         log.info("the connection to the sequencer at %s has ended: %s", self.address, reason)
         # Others say nothing of what we have sent: the site stops, or is a standby.

@@ -20,7 +20,9 @@ from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent
 from motet.protocol.sequencing.messages import (
     FORGOTTEN,
     MAX_ASKED,
+    MAX_TOPICS_OF_STREAM,
     PUBLISHED,
+    UNGIVEN,
     VOID,
     AskNumbers,
     Changed,
@@ -34,6 +36,11 @@ LONGEST_PAUSE_S: Final = 1.0
 """Between two questions about the same number."""
 LONGEST_IDLE_S: Final = 8.0
 """Between two questions how far a silent topic is."""
+DOUBT: Final = 4
+"""Times its patience: how long a stream leaves an event alone that waits, and that nobody has
+confirmed."""
+CHECK_S: Final = 5.0
+"""Between two questions whether clocks are where their sites are."""
 EXPIRED: Final = "Expired"
 
 
@@ -45,10 +52,12 @@ class StreamWorld(Protocol):
     ids: dict[str, int]
     names: dict[int, str]
     lossless: bool
+    asked: int
 
     def site_of(self, topic: int) -> str: ...
     def up(self, site: str) -> bool: ...
     def send(self, site: str, frame: SequencingFrame) -> None: ...
+    def ask(self, site: str, frame: AskNumbers | HowFar) -> int: ...
     def probe(
         self, stream: StreamMachine, names: Iterable[str], along: Iterable[str]
     ) -> set[str]: ...
@@ -79,10 +88,11 @@ class StreamLimits:
 class Stall:
     """A topic whose next number is missing."""
 
-    __slots__ = ("ask_at", "number", "pause_s", "since")
+    __slots__ = ("ask_at", "is_urgent", "number", "pause_s", "since")
 
-    def __init__(self, number: int, now: float, patience_s: float) -> None:
+    def __init__(self, number: int, now: float, patience_s: float, is_urgent: bool = False) -> None:
         self.number = number
+        self.is_urgent = is_urgent
         self.since = now
         self.ask_at = now + patience_s
         self.pause_s = patience_s
@@ -134,6 +144,8 @@ class StreamMachine:
         self.known = False
         """Its home knows it by its id, and waits for signs of life."""
         self.lost = 0
+        self.forged_messages = 0
+        """That were refused before anything in them was held."""
         self._instance = instance
         self._world = world
         self._limits = limits
@@ -144,6 +156,13 @@ class StreamMachine:
         self._published: dict[int, dict[int, tuple[float, Timestamp]]] = {}
         """Numbers that are missing and were published: since when we know it."""
         self._quiet: dict[int, Quiet] = {}
+        self._doubts: dict[int, Stall] = {}
+        """By topic: the next event, which waits."""
+        self._check_at = 0.0
+        self._checks: dict[int, dict[int, int]] = {}
+        """By question: clocks that no site has confirmed."""
+        self._overflow: set[int] = set()
+        """Questions whose answers say what of too many events is forged."""
         self._lost_place_at = 0.0
         self.clocks.id = self._new_id()
 
@@ -159,6 +178,11 @@ class StreamMachine:
     def busy(self) -> bool:
         return bool(self.current or self.changes)
 
+    @property
+    def forged(self) -> int:
+        """Events that were made up, and dropped."""
+        return self.clocks.forged + self.forged_messages
+
     # ── events ───────────────────────────────────────────────────────────────────────────
 
     def arrived(self, stamp: Timestamp, payload: bytes, now: float) -> None:
@@ -166,11 +190,19 @@ class StreamMachine:
         if quiet is not None:
             quiet.pause_s = self._limits.idle_s
             quiet.ask_at = now + quiet.pause_s
-        late = self.clocks.take(stamp, payload)
+        clocks = self.clocks
+        late = clocks.take(stamp, payload, EVENT, self._world.asked)
         if late is not None:
             self._give(late)
-        elif self.clocks.held > self._limits.buffer:
-            self.lose_place(f"more than {self._limits.buffer} events wait", now)
+        elif clocks.held > 2 * self._limits.buffer:
+            if stamp.topic in clocks.clock:
+                self._overflowed(now)
+            else:
+                clocks.shed(stamp.topic, stamp.number)
+
+    def _overflowed(self, now: float) -> None:
+        self._overflow.clear()
+        self.lose_place(f"more than {self._limits.buffer} events wait", now)
 
     def deliver(self, now: float) -> None:
         """Give the application everything whose turn has come."""
@@ -179,6 +211,14 @@ class StreamMachine:
             self._give(passed)
         if clocks.expired and not self._is_renewing():
             self.renew("it has expired at its sequencer", now)
+        if clocks.urgent:
+            clocks.urgent = False
+            self._look_for_doubtful(now)
+        if clocks.held > self._limits.buffer and clocks.clock and not self._overflow:
+            if not self._is_renewing():  # some of them may be forged: their sites know
+                self._overflow.update(self._ask_how_far(clocks.clock))
+            if not self._overflow:
+                self._overflowed(now)
 
     def _give(self, passed: PassedNumber) -> None:
         topic, number, kind, payload = passed
@@ -225,7 +265,9 @@ class StreamMachine:
         if self.clocks.stopped:
             return
         self._look_for_missing(now)
+        self._look_for_doubtful(now)
         self._look_for_tails(now)
+        self._look_for_overruns(now)
         self.deliver(now)
 
     def _look_for_missing(self, now: float) -> None:
@@ -238,29 +280,86 @@ class StreamMachine:
             stall = self._stalls.get(topic)
             if stall is None or stall.number != number:
                 stall = self._stalls[topic] = Stall(number, now, self._limits.patience_s)
-            if not self._world.lossless:
+            if not self._world.lossless or topic in self.clocks.tainted:
                 self._give_up(topic, now)
             if now >= stall.ask_at:
                 self._ask(topic, stall, now)
 
     def _ask(self, topic: int, stall: Stall, now: float) -> None:
         site = self._world.site_of(topic)
-        stall.pause_s = min(2 * stall.pause_s, max(LONGEST_PAUSE_S, self._limits.patience_s))
-        stall.ask_at = now + stall.pause_s
+        self._pause(stall, now)
         if self._world.up(site):
             numbers = tuple(self.clocks.missing(topic, MAX_ASKED))
-            self._world.send(site, AskNumbers(topic, numbers))
+            self._world.ask(site, AskNumbers(topic, numbers))
         elif not self._world.lossless and now >= stall.since + self._limits.limit_s:
             self.lose_place(f"site {site}, which knows what is missing, is away", now)
 
-    def told(
-        self, topic: int, answers: tuple[tuple[int, int, Timestamp | None], ...], now: float
-    ) -> None:
-        """Void numbers are passed in their turn, with what their timestamps demand."""
-        clock = self.clocks.clock.get(topic)
-        if clock is None or self._is_renewing():
+    def _pause(self, stall: Stall, now: float) -> None:
+        most_s = max(LONGEST_PAUSE_S, self._limits.patience_s)
+        stall.pause_s = min(max(2 * stall.pause_s, self._limits.patience_s), most_s)
+        stall.ask_at = now + stall.pause_s
+
+    def _look_for_doubtful(self, now: float) -> None:
+        """Anybody can publish on the same subjects: an event that waits may have made up what it
+        waits for, and of two events with one number only one is true."""
+        doubts, self._doubts = self._doubts, {}
+        for topic, is_urgent in self.clocks.doubtful():
+            number = self.clocks.clock[topic] + 1
+            doubt = doubts.get(topic)
+            if doubt is None or doubt.number != number or doubt.is_urgent < is_urgent:
+                pause_s = 0.0 if is_urgent else DOUBT * self._limits.patience_s
+                doubt = Stall(number, now, pause_s, is_urgent)
+            self._doubts[topic] = doubt
+            site = self._world.site_of(topic)
+            if now >= doubt.ask_at and self._world.up(site):
+                self._pause(doubt, now)
+                self._world.ask(site, AskNumbers(topic, (number,)))
+
+    def _look_for_overruns(self, now: float) -> None:
+        """Events that do not have to wait are delivered before anybody has confirmed them."""
+        first = not self._check_at
+        if now < self._check_at:
             return
+        self._check_at = now + CHECK_S
+        if first:
+            return
+        self._checks.clear()
+        ahead = self.clocks.ahead()
+        for question, topics in self._ask_how_far(ahead).items():
+            self._checks[question] = {topic: ahead[topic] for topic in topics}
+
+    def told(
+        self,
+        topic: int,
+        answers: tuple[tuple[int, int, Timestamp | None], ...],
+        question: int,
+        now: float,
+    ) -> None:
+        """Void numbers are passed in their turn, with what their timestamps demand. `question`: its
+        number; 0 if nobody has asked."""
+        held = self.clocks.held
+        if topic in self.clocks.clock and not self._is_renewing():
+            self._learn_of(topic, answers, question, now)
+        self._settle_overflow(question, held, now)
+
+    def _learn_of(
+        self,
+        topic: int,
+        answers: tuple[tuple[int, int, Timestamp | None], ...],
+        question: int,
+        now: float,
+    ) -> None:
         for number, state, stamp in answers:
+            if number > self.clocks.clock[topic]:
+                if state == UNGIVEN:
+                    self.clocks.refute(topic, number, question)
+                    return  # the numbers behind are not given, either
+                if stamp is not None:
+                    self.clocks.confirm(stamp)
+            elif state == UNGIVEN and self._checks.get(question, {}).get(topic, 0) >= number:
+                name = self._world.names[topic]
+                self.renew(f"events of {name!r} from number {number} on were forged", now)
+                return
             if number <= self.clocks.clock[topic] or number > self.clocks.wanted.get(topic, 0):
                 continue
             if state == VOID and stamp is not None:
@@ -284,16 +383,25 @@ class StreamMachine:
             self.clocks.take(stamp, b"", GIVEN_UP)
 
     def _look_for_tails(self, now: float) -> None:
-        asked: dict[str, list[int]] = {}
+        asked: list[int] = []
         for topic, quiet in self._quiet.items():
             if now >= quiet.ask_at:
                 quiet.pause_s = min(2 * quiet.pause_s, LONGEST_IDLE_S)
                 quiet.ask_at = now + quiet.pause_s
-                site = self._world.site_of(topic)
-                if self._world.up(site):
-                    asked.setdefault(site, []).append(topic)
-        for site, topics in asked.items():
-            self._world.send(site, HowFar(tuple(topics)))
+                asked.append(topic)
+        self._ask_how_far(asked)
+
+    def _ask_how_far(self, topics: Iterable[int]) -> dict[int, tuple[int, ...]]:
+        """Returns the topics by question; sites that are away are not asked."""
+        by_site: dict[str, list[int]] = {}
+        for topic in topics:
+            site = self._world.site_of(topic)
+            if site in by_site or self._world.up(site):
+                by_site.setdefault(site, []).append(topic)
+        return {
+            self._world.ask(site, HowFar(tuple(found))): tuple(found)
+            for site, found in by_site.items()
+        }
 
     def interrupted(self, now: float) -> None:
         """The service may have lost the last events of any topic."""
@@ -301,11 +409,37 @@ class StreamMachine:
             self._quiet[topic] = quiet = Quiet(now, self._limits.idle_s)
             quiet.ask_at = now
 
-    def heard_how_far(self, numbers: Mapping[int, int]) -> None:
+    def heard_how_far(self, numbers: Mapping[int, int], question: int, now: float) -> None:
+        """`question`: its number; 0 if nobody has asked."""
+        checked = self._checks.pop(question, {})
+        is_over = question in self._overflow
         for topic, number in numbers.items():
             self.clocks.hear(topic, number)
+            ahead = checked.get(topic, 0)
+            if ahead > number or (is_over and self.clocks.wanted.get(topic, 0) > number):
+                found = self._ask_for_more(topic, number)
+                if found and ahead > number:
+                    self._checks[found] = {topic: ahead}
+                if found and is_over:
+                    self._overflow.add(found)
             if self._world.lossless:
                 self._quiet.pop(topic, None)
+        self._settle_overflow(question, self.clocks.held, now)
+
+    def _ask_for_more(self, topic: int, number: int) -> int:
+        """Is there a higher number? A site without its standby may not know the last ones, but it
+        does not answer this question then. Returns its number."""
+        site = self._world.site_of(topic)
+        return (
+            self._world.ask(site, AskNumbers(topic, (number + 1,))) if self._world.up(site) else 0
+        )
+
+    def _settle_overflow(self, question: int, held: int, now: float) -> None:
+        """`held`: how many events waited before the answer."""
+        if question in self._overflow:
+            self._overflow.discard(question)
+            if not self._overflow and self.clocks.held == held > self._limits.buffer:
+                self._overflowed(now)
 
     # ── a place in the order that is lost ────────────────────────────────────────────────
 
@@ -340,8 +474,9 @@ class StreamMachine:
         self._number = 0
         self.known = False
         self._lost_place_at = now
-        self._stalls.clear()
-        self._published.clear()
+        for table in (self._stalls, self._doubts, self._published, self._checks):
+            table.clear()
+        self._overflow.clear()
         change, self.current = self.current, None
         if change is not None:
             change.phase = ""
@@ -378,6 +513,8 @@ class StreamMachine:
                 return TopicRefused(f"the stream has topic {name!r} already")
             if change.kind == DROP and name not in mine and not change.has_left:
                 return TopicRefused(f"the stream does not have topic {name!r}")
+        if change.kind == ADD and len(mine) >= MAX_TOPICS_OF_STREAM:
+            return TopicRefused(f"a stream has at most {MAX_TOPICS_OF_STREAM} topics")
         if change.kind == DROP and not change.has_left and len(mine) == len(change.names):
             return TopicRefused("a stream cannot drop its last topic; close it instead")
         return None
@@ -475,9 +612,8 @@ class StreamMachine:
         for name in change.names:
             topic = self._world.ids[name]
             self.clocks.forget(topic)
-            self._stalls.pop(topic, None)
-            self._published.pop(topic, None)
-            self._quiet.pop(topic, None)
+            for table in (self._stalls, self._doubts, self._published, self._quiet):
+                table.pop(topic, None)
 
     def repeat(self) -> None:
         """Send the change that is under way to its home, if that is connected."""

@@ -55,6 +55,7 @@ class SyncOrderedStream(Facade[OrderedStream]):
     id = Forwarded[str]()
     lost = Forwarded[int]()
     gaps = Forwarded[int]()
+    forged = Forwarded[int](on_loop=True)
     losses = Forwarded[deque[LostEvents | Gap]](on_loop=True)
     buffered = Forwarded[int]()
 
@@ -115,6 +116,7 @@ class SyncOrderingClient(Facade[OrderingClient]):
     error = Forwarded[MotetError | None]()
     unconfirmed = Forwarded[int]()
     foreign_events = Forwarded[int]()
+    forged_events = Forwarded[int]()
     line = Forwarded[Mapping[str, str]](on_loop=True)
 
     def __init__(self, client: OrderingClient, thread: LoopThread) -> None:

@@ -14,23 +14,6 @@ class Topic(NamedTuple):
     name: str
     pattern: str = ""
 
-    def matches(self, subject: str) -> bool:
-        if not self.pattern:
-            return subject == self.name
-        separator = "/" if "/" in self.pattern or {"#", "+"} & set(self.pattern) else "."
-        return _match(self.pattern.split(separator), subject.split(separator))
-
-
-def _match(pattern: list[str], words: list[str]) -> bool:
-    for at, wanted in enumerate(pattern):
-        if wanted == "#":  # MQTT: also no word
-            return True
-        if wanted == ">":  # NATS: at least one
-            return len(words) > at
-        if at >= len(words) or wanted not in ("*", "+", words[at]):
-            return False
-    return len(pattern) == len(words)
-
 
 def as_topic(given: str | Topic) -> Topic:
     if isinstance(given, Topic):

@@ -215,11 +215,13 @@ class CancelTimer(Change, array_like=True, frozen=True):
 
 
 class Close(NamedTuple):
-    """Close a connection and tell the peer why."""
+    """Close a connection and tell the peer why. `at_once`: frames that still wait for facts are
+    never sent."""
 
     connection: int
     error: str
     text: str
+    at_once: bool = False
 
 
 class Output(Struct):
@@ -229,24 +231,30 @@ class Output(Struct):
        may leave the process before that; a failure here ends the process.
     2. `send`: frames to neighbours, and
     3. `deliver`: frames to clients. Per connection they leave in the order of the steps.
-    4. `log`: append to the pubend's log, which answers with `Logged`;
-    5. `reads`: read that log, after this step; each is answered with `LogRead`;
-    6. `staged`: check, read or drop staged rows; checks and reads are answered. No other part of
-       this output waits for 4 to 6.
-    7. `timers`: set and cancelled in list order; setting a key again replaces it.
-    8. `close`: after all frames sent earlier on that connection.
-    9. `forgotten`: sessions (client, epoch) that the pubend's log may forget once `persist` is
+    4. `feed`: frames to the standby of a site. They carry facts, so they wait for none: the standby
+       makes them durable itself.
+    5. `log`: append to the pubend's log, which answers with `Logged`;
+    6. `reads`: read that log, after this step; each is answered with `LogRead`;
+    7. `staged`: check, read or drop staged rows; checks and reads are answered. No other part of
+       this output waits for 5 to 7.
+    8. `timers`: set and cancelled in list order; setting a key again replaces it.
+    9. `close`: after all frames sent earlier on that connection, unless it is at once.
+    10. `dial`, unless it is None: dial exactly these peers from now on, by name; addresses that are
+       separated by commas are tried in turn.
+    11. `forgotten`: sessions (client, epoch) that the pubend's log may forget once `persist` is
        durable; before that, a restart might restore them.
-    10. `confirm`, unless it is 0, is returned with `Persisted` when `persist` is durable.
+    12. `confirm`, unless it is 0, is returned with `Persisted` when `persist` is durable.
     """
 
     persist: list[Fact] = []
     send: list[tuple[int, Frame]] = []
     deliver: list[tuple[int, Frame]] = []
+    feed: list[tuple[int, Frame]] = []
     log: list[LogItem] = []
     reads: list[ReadWanted] = []
     staged: list[StagingWish] = []
     timers: list[SetTimer | CancelTimer] = []
     close: list[Close] = []
+    dial: Mapping[str, str] | None = None
     forgotten: list[tuple[str, str]] = []
     confirm: int = 0

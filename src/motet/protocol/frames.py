@@ -10,6 +10,7 @@ from motet.protocol.link.messages import LinkFrame
 from motet.protocol.mobility.messages import MobilityFrame
 from motet.protocol.reading.messages import ReadingFrame
 from motet.protocol.sequencing.messages import SequencingFrame
+from motet.protocol.sequencing.standby import StandbyFrame
 from motet.protocol.session.messages import SessionFrame
 from motet.protocol.sinks.messages import StagingFrame
 from motet.protocol.traits import ANYBODY, SMALL_BYTES, frame
@@ -31,5 +32,6 @@ Frame = (
     | MobilityFrame
     | HostedFrame
     | SequencingFrame
+    | StandbyFrame
     | Beat
 )

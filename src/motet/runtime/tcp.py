@@ -194,7 +194,15 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._end("closed by the other side")
         return False
 
+    def forsake(self) -> None:
+        """Nobody waits for it any more. Its handler may know it already."""
+        if hasattr(self, "_handler"):
+            self.abort("the attempt to connect was cancelled")
+            self.connection_lost(None)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._gone:
+            return
         reason = self._reason or (str(exc) if exc else "closed by the other side")
         self._closing = self._gone = True
         self.congested = False
@@ -282,10 +290,20 @@ class TcpTransport:
 
     async def connect(self, address: str, accept: Accept) -> Connection:
         loop = asyncio.get_running_loop()
-        async with reaching(address) as (host, port):
-            _, connection = await loop.create_connection(
-                lambda: TcpConnection(accept, self._farewell), host, port
-            )
+        made: list[TcpConnection] = []
+
+        def protocol() -> TcpConnection:
+            made.append(TcpConnection(accept, self._farewell))
+            return made[-1]
+
+        try:
+            async with reaching(address) as (host, port):
+                _, connection = await loop.create_connection(protocol, host, port)
+        except asyncio.CancelledError:
+            # uvloop then closes the transport, and tells nobody
+            for each in made:
+                each.forsake()
+            raise
         return connection
 
 

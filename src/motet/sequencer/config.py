@@ -8,6 +8,7 @@ from motet.errors import MisuseError
 from motet.protocol.sequencing.messages import CAUSAL, MODES
 from motet.protocol.sequencing.placement import ANY, site_of
 from motet.protocol.sequencing.site import REMEMBERED, REMEMBERED_ENTRIES
+from motet.protocol.sequencing.standby import PAIR, WITNESS
 
 MOST_TOPICS = 100_000
 
@@ -35,7 +36,28 @@ class SiteConfig(Struct, frozen=True):
     most_topics: int = MOST_TOPICS
     remembered: int = REMEMBERED
     remembered_entries: int = REMEMBERED_ENTRIES
-    mates: tuple[str, ...] = ()
+    dials: dict[str, str] = {}
+    """The sites that this one dials, and their addresses; several are separated by commas."""
+    address: str = ""
+    """Where others reach this replica of the site; empty: where it listens."""
+    other: str = ""
+    """The address of the other replica, if this site has two. It may be learnt later."""
+    second: bool = False
+    """As long as it has no state, it waits for that of the other replica."""
+    witness: str = ""
+    """The address of the witness; empty: there is none."""
+    patience_s: float = 2.0
+    """The other replica is gone when nothing was heard of it for so long."""
+
+    @property
+    def mates(self) -> tuple[str, ...]:
+        """Peers that get frames before the standby has their facts."""
+        return (PAIR, WITNESS)
+
+    @property
+    def waits(self) -> bool:
+        """As long as it has no state, it leads only if another process says so."""
+        return self.second or bool(self.witness)
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -75,5 +97,7 @@ class SiteConfig(Struct, frozen=True):
                 raise MisuseError(f"{name}: {ANY} is allowed at the end of a prefix only")
         if len({name for name, _ in self.placement}) < len(self.placement):
             raise MisuseError("a topic or prefix has two sites")
-        if self.lease_s <= 0 or self.keep_s <= 0 or self.heartbeat_s <= 0:
-            raise MisuseError("lease_s, keep_s and heartbeat_s must be more than 0")
+        if min(self.lease_s, self.keep_s, self.heartbeat_s, self.patience_s) <= 0:
+            raise MisuseError("lease_s, keep_s, heartbeat_s and patience_s must be more than 0")
+        if self.second and not self.other:
+            raise MisuseError("a standby needs the address of its primary")

@@ -13,7 +13,14 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from motet.errors import MotetError, PeerError, ProtocolError, UnknownBroker, VersionError
+from motet.errors import (
+    MotetError,
+    PeerError,
+    ProtocolError,
+    StaleState,
+    UnknownBroker,
+    VersionError,
+)
 from motet.protocol.contract import (
     Close,
     Closed,
@@ -45,11 +52,13 @@ from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
     MAX_ASKED,
     MAX_REQUESTS_PER_FRAME,
+    MAX_STREAMS_OF_CLIENT,
     MAX_TOPIC_CHARS,
     MAX_TOPICS_OF_STREAM,
     MAX_TOPICS_PER_FRAME,
     MAX_UNSETTLED,
     OPEN,
+    UNGIVEN,
     AskNumbers,
     Changed,
     ChangeMade,
@@ -73,10 +82,22 @@ from motet.protocol.sequencing.messages import (
     TopicQuery,
 )
 from motet.protocol.sequencing.site import FRAME_ENTRIES
+from motet.protocol.sequencing.standby import (
+    PAIR,
+    WITNESS,
+    InStep,
+    PairHello,
+    PromoteRequest,
+    RegisterTold,
+    SiteFacts,
+    SiteFactsAck,
+    SiteImagePart,
+)
 from motet.protocol.sequencing.state import Home, Instance
 from motet.protocol.traits import TRAITS
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.durable import DurableSite
+from motet.sequencer.pair import Pair
 
 MAX_ID_CHARS = 128
 """Of names of instances and streams."""
@@ -88,12 +109,19 @@ SITE = "broker"
 CLIENT = "sequenced"
 
 
+class DoubtfulClaim(ProtocolError):
+    """A peer knows more than we do. Either it is wrong, or another replica leads, which it knows
+    and we do not."""
+
+
 class ClientState(Struct):
     """An instance of a client, connected now or a while ago."""
 
     connection: int = 0
     heard: float = 0.0
     """When its last connection ended."""
+    opened: int = 0
+    """Streams, as far as they were counted: ended ones may be among them."""
 
 
 class SiteCounts(Struct):
@@ -111,15 +139,13 @@ class SiteCore:
         """A new site; or, with the state restored from a journal, one that continues."""
         self.config = config
         self.durable = durable or DurableSite(config)
-        self.site = self.durable.site
-        self.links = {
-            name: Link(config.name, ledger, config.identity)
-            for name, ledger in self.durable.ledgers.items()
-        }
+        self._bind_state()
         self.peers: dict[int, Peer] = {}
         self.clients: dict[str, ClientState] = {}
         self.counts = SiteCounts()
         self._address = ""
+        self._ahead_s = 0.0
+        """Of the clock of this process: facts of a former primary may be from later."""
         self._kept: dict[str, float] = {}
         """By stream whose home this is: when it was last heard of."""
         self._since = 0.0
@@ -140,6 +166,24 @@ class SiteCore:
             Control: self._control,
             ControlAck: self._control_ack,
         }
+        pair = self.pair = Pair(self)
+        self._frames |= {
+            PairHello: pair.hello,
+            SiteImagePart: pair.image_part,
+            SiteFacts: pair.facts,
+            SiteFactsAck: pair.acked,
+            InStep: pair.in_step,
+            RegisterTold: pair.register_told,
+            PromoteRequest: pair.promote,
+        }
+
+    def _bind_state(self) -> None:
+        """The durable state is another one: of a new process, or of an image."""
+        self.site = self.durable.site
+        self.links = {
+            name: Link(self.config.name, ledger, self.config.identity)
+            for name, ledger in self.durable.ledgers.items()
+        }
 
     # ── the door ─────────────────────────────────────────────────────────────────────────
 
@@ -147,10 +191,13 @@ class SiteCore:
         """One input, one output. A misbehaving peer loses its connection, with no other effect."""
         out = Output()
         self.counts.steps += 1
+        now += self._ahead_s
         if type(given) is Received:
             connection, frame = given
             try:
                 self._received(connection, frame, out, now)
+            except DoubtfulClaim as error:
+                self._doubt(connection, error, out, now)
             except PeerError as error:
                 self._expel(connection, error, out, now)
         elif type(given) is Closed:
@@ -163,14 +210,32 @@ class SiteCore:
             objection = self.objection_to(given.neighbours)
             if objection is not None:
                 raise objection.exception()
-        return out
+        if out.persist:
+            self.pair.after(out, now)
+        return self._on_our_clock(out)
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
         """The first output of a new or restored site."""
         del remembered
-        self._since = now
         out = Output()
+        now = self._since = self._never_back(now)
+        self.pair.recover(out, now)
         self._set_sweep(out, now)
+        return self._on_our_clock(out)
+
+    def _never_back(self, now: float) -> float:
+        """The time, not before that of the last fact, which a former primary may have written."""
+        behind_s = max(0.0, self.durable.now - now)
+        self._ahead_s += behind_s
+        return now + behind_s
+
+    def _on_our_clock(self, out: Output) -> Output:
+        ahead_s = self._ahead_s
+        if ahead_s and out.timers:
+            out.timers = [
+                SetTimer(each.key, each.at - ahead_s) if type(each) is SetTimer else each
+                for each in out.timers
+            ]
         return out
 
     def _received(self, connection: int, frame: Frame, out: Output, now: float) -> None:
@@ -178,6 +243,9 @@ class SiteCore:
         handle = self._frames.get(kind)
         if handle is None:
             raise ProtocolError(f"a sequencer does not take {kind.__name__}")
+        if (kind is OrderHello or kind is LinkHello) and not self.pair.serves:
+            out.close.append(Close(connection, "NoClientsHere", self.pair.refusal()))
+            return
         peer = self.peers.get(connection)
         found = "nobody" if peer is None else peer.kind
         if found not in TRAITS[kind].senders:
@@ -200,6 +268,41 @@ class SiteCore:
                 out.deliver.append((soft.connection, frame))
         self._set_sweep(out, now)
 
+    # ── for the pair ─────────────────────────────────────────────────────────────────────
+
+    def journal_own(self, body: Struct, out: Output, now: float) -> None:
+        """Write a fact of this replica alone."""
+        self.mirror(Fact(now, body), out)
+
+    def mirror(self, fact: Fact, out: Output) -> None:
+        """Write a fact of the primary; its effects are the primary's."""
+        out.persist.append(fact)
+        self.durable.apply(fact, answers=False)
+
+    def taken(self) -> None:
+        """The state is that of an image now."""
+        self._bind_state()
+
+    def begin_to_lead(self, out: Output, now: float) -> float:
+        """Returns the time, which never runs backwards."""
+        self._bind_state()
+        self.clients.clear()
+        self._kept.clear()
+        self._since = self._never_back(now)
+        self._set_sweep(out, self._since)
+        return self._since
+
+    def dismiss(self, text: str, out: Output, now: float) -> None:
+        """Send clients and neighbours elsewhere. What waits for the standby is never sent."""
+        for connection, peer in list(self.peers.items()):
+            if peer.kind in (SITE, CLIENT):
+                out.close.append(Close(connection, "NoClientsHere", text, at_once=True))
+                self._closed(connection, out, now)
+
+    @property
+    def own_address(self) -> str:
+        return self.config.address or self._address
+
     # ── connections ──────────────────────────────────────────────────────────────────────
 
     def _expel(self, connection: int, error: MotetError, out: Output, now: float) -> None:
@@ -208,11 +311,21 @@ class SiteCore:
         out.close.append(Close(connection, name, str(error)))
         self._closed(connection, out, now)
 
+    def _doubt(self, connection: int, error: MotetError, out: Output, now: float) -> None:
+        """With a standby we cannot be sure that the peer is wrong: send it to the other replica."""
+        if self.pair.is_alone:
+            self._expel(connection, ProtocolError(str(error)), out, now)
+            return
+        out.close.append(Close(connection, "NoClientsHere", str(error), at_once=True))
+        self._closed(connection, out, now)
+
     def _closed(self, connection: int, out: Output, now: float) -> None:
         peer = self.peers.pop(connection, None)
         if peer is None:
             return
-        if peer.kind == SITE:
+        if peer.name in (PAIR, WITNESS):
+            self.pair.closed(connection, out, now)
+        elif peer.kind == SITE:
             link = self.links[peer.name]
             if link.move("closed") == "drop":
                 link.drop(out)
@@ -252,13 +365,17 @@ class SiteCore:
             config.keep_s,
             config.heartbeat_s,
             0 if instance is None else instance.taken,
+            self.durable.seat.founding,
         )
         out.deliver.append((connection, welcome))
         self._set_sweep(out, now)
 
     def _address_of(self, site: str) -> str:
+        """Several are separated by commas: a site may have two replicas."""
         named = self.config.addresses.get(site, "")
-        return named or (self._address if site == self.config.name else "")
+        if named or site != self.config.name:
+            return named
+        return ",".join(dict.fromkeys(filter(None, (self.own_address, self.pair.other))))
 
     # ── numbers ──────────────────────────────────────────────────────────────────────────
 
@@ -314,7 +431,7 @@ class SiteCore:
             for at, topic in enumerate(topics[:again], first):
                 record = instance.unsettled.get(at)
                 if record is not None and record.stamp.topic != topic:
-                    raise ProtocolError(
+                    raise DoubtfulClaim(
                         f"request {at} was for topic {record.stamp.topic}, and now is for {topic}"
                     )
         fresh = len(topics) - again
@@ -341,7 +458,7 @@ class SiteCore:
             if wrong >= 0 and wrong % len(sites) != self.site.position:
                 home = sites[wrong % len(sites)]
                 raise ProtocolError(f"topic {wrong} lives at {home}, not at {self.config.name}")
-            raise ProtocolError(f"topic {wrong} is unknown at {self.config.name}: ask for its id")
+            raise DoubtfulClaim(f"topic {wrong} is unknown at {self.config.name}: ask for its id")
 
     def _confirm(
         self, connection: int, peer: Peer, confirm: Confirm, out: Output, now: float
@@ -395,7 +512,7 @@ class SiteCore:
         elif home.client != peer.name:
             raise ProtocolError(f"stream {stream} is of another client")
         if number > (home.pending or home.done) + 1 or (home.pending and number > home.pending):
-            raise ProtocolError(
+            raise DoubtfulClaim(
                 f"change {number} of {stream} comes before change {home.done + 1} is complete"
             )
         self._kept[stream] = now
@@ -412,10 +529,24 @@ class SiteCore:
             error, text = "Expired", f"{stream} has ended"
         elif len(self.site.named(home, topics) if home.ever else topics) > MAX_TOPICS_OF_STREAM:
             error, text = "NotOffered", f"a stream has at most {MAX_TOPICS_OF_STREAM} topics"
+        elif number == 1 and self._has_many_streams(home.client):
+            most = f"a client has at most {MAX_STREAMS_OF_CLIENT} streams"
+            error, text = "NotOffered", f"{most} at {self.config.name}"
         else:
             self._journal(ChangeRequested(home.client, stream, number, topics), out, now)
             return
         out.deliver.append((connection, Changed(stream, number, {}, error, text)))
+
+    def _has_many_streams(self, client: str) -> bool:
+        """Ended streams are remembered for a while, and do not count."""
+        soft = self.clients[client]
+        if soft.opened >= MAX_STREAMS_OF_CLIENT:
+            homes = self.site.homes.values()
+            soft.opened = sum(
+                each.client == client and bool(each.topics or each.pending) for each in homes
+            )
+        soft.opened += 1
+        return soft.opened > MAX_STREAMS_OF_CLIENT
 
     def _keep(self, connection: int, peer: Peer, keep: Keep, out: Output, now: float) -> None:
         expired = []
@@ -428,17 +559,17 @@ class SiteCore:
         out.deliver.append((connection, StreamsKept(tuple(expired))))
 
     def _ask(self, connection: int, peer: Peer, ask: AskNumbers, out: Output, now: float) -> None:
-        del peer, now
+        del peer
         topic, site = ask.topic, self.site
         _check_count(ask.numbers, MAX_ASKED, "numbers")
         self._check_own((topic,))
-        last = site.number[topic]
         answers: list[tuple[int, int, Timestamp | None]] = []
-        entries = 0
+        entries, refuted = 0, False
         for number in ask.numbers:
-            if not 0 < number <= last:
-                raise ProtocolError(f"topic {topic} has no number {number}: {last} is its last")
+            if not 0 < number <= LAST_NUMBER:
+                raise ProtocolError(f"{number} is no number of an event: they count from 1")
             state, stamp = site.became(topic, number)
+            refuted = refuted or state == UNGIVEN
             answers.append((number, state, stamp))
             entries += 0 if stamp is None else len(stamp.entries)
             if entries > FRAME_ENTRIES:
@@ -446,6 +577,10 @@ class SiteCore:
                 answers, entries = [], 0
         if answers:
             out.deliver.append((connection, Told(topic, tuple(answers))))
+        if refuted and not self.pair.is_alone:
+            # Another replica may lead, and have given it: then this fact, and so the answer,
+            # never leave.
+            self._journal(TopicsNamed(()), out, now)
 
     def _how_far(self, connection: int, peer: Peer, query: HowFar, out: Output, now: float) -> None:
         del peer, now
@@ -458,7 +593,13 @@ class SiteCore:
 
     def _dialled(self, news: Dialled, out: Output, now: float) -> None:
         connection, neighbour = news
-        link = self.links.get(neighbour)
+        if neighbour == PAIR:
+            self.pair.dialled(connection, out, now)
+            return
+        if neighbour == WITNESS:
+            self.pair.met_witness(connection, out, now)
+            return
+        link = self.links.get(neighbour) if self.pair.serves else None
         if link is None:
             text = f"{neighbour} is not in the line of {self.config.name}"
             out.close.append(Close(connection, "", text))
@@ -501,7 +642,12 @@ class SiteCore:
         met = link.ledger.record.incarnation
         if known_here and met != hello.incarnation:
             raise ProtocolError(f"{them} changed its life while connected")
-        objection = None if known_here else self._objection(link, hello)
+        try:
+            objection = None if known_here else self._objection(link, hello)
+        except StaleState as problem:
+            if self.pair.is_alone:
+                raise
+            raise DoubtfulClaim(str(problem)) from None
         if objection is not None:
             self._expel(connection, objection.exception(), out, now)
             link.refuse(objection.text)
@@ -579,7 +725,11 @@ class SiteCore:
 
     def _timer_fired(self, news: TimerFired, out: Output, now: float) -> None:
         word = news.key[0]
-        if word == "link" and news.key[1] in self.links:
+        if word == "pair":
+            self.pair.tick(out, now)
+        elif not self.durable.seat.leads:
+            self._sweeps = False
+        elif word == "link" and news.key[1] in self.links:
             self.links[str(news.key[1])].alarm(out, now)
         elif word == "sweep":
             self._sweeps = False
@@ -632,8 +782,11 @@ class SiteCore:
     def done_with(self) -> int:
         return 0
 
+    def outlives(self, error: str) -> bool:
+        return error != StaleState.__name__ or not self.pair.is_alone
+
     def withheld(self) -> int:
-        return 0
+        return self.pair.withheld()
 
     def acknowledged(self) -> dict[str, int]:
         """Messages acknowledged by each site, which a snapshot need not contain."""
@@ -651,7 +804,7 @@ class SiteCore:
         config, site = self.config, self.site
         return {
             "site": config.name,
-            "incarnation": config.incarnation,
+            "incarnation": self.durable.config.incarnation,
             "line": list(config.sites),
             "mode": config.mode,
             "lease_s": config.lease_s,
@@ -670,6 +823,7 @@ class SiteCore:
             "streams": site.streams,
             "noted": len(site.groups.noted),
             "expelled": dict(self.counts.expelled),
+            "pair": self.pair.account(),
             "links": {
                 name: {
                     "phase": link.condition,
@@ -697,12 +851,12 @@ def _check_count(items: tuple[Any, ...], most: int, what: str) -> None:
 
 def _check_confirmed(instance: Instance | None, upto: int, taken: int) -> None:
     if not 0 <= upto <= taken:
-        raise ProtocolError(f"request {upto} is confirmed, but only {taken} were made")
+        raise DoubtfulClaim(f"request {upto} is confirmed, but only {taken} were made")
     for request in () if instance is None else instance.on_the_way:
         if request > upto:
             break
         if instance is not None and instance.unsettled[request].state == OPEN:
-            raise ProtocolError(f"request {request} is confirmed, but was never answered")
+            raise DoubtfulClaim(f"request {request} is confirmed, but was never answered")
 
 
 def _check_id(text: str, what: str) -> None:

@@ -36,7 +36,7 @@ class SiteMachine(Machine[SiteConfig, DurableSite, SiteCore]):
         return records.MACHINE_VERSION
 
     def founding(self, settings: SiteConfig) -> bytes:
-        return records.encode(_founded(settings))
+        return records.encode(records.founded_as(settings))
 
     def born(self, settings: SiteConfig | None, founding: bytes) -> DurableSite:
         founded = records.decode_founded(founding)
@@ -49,10 +49,11 @@ class SiteMachine(Machine[SiteConfig, DurableSite, SiteCore]):
                 founded.mode,
             )
         _check(founded, settings)
-        return DurableSite(replace(settings, incarnation=founded.incarnation))
+        config = replace(settings, incarnation=founded.incarnation)
+        return DurableSite(config, waits=founded.waits)
 
     def identity(self, state: DurableSite) -> bytes:
-        return records.encode(_founded(state.config))
+        return records.encode(records.founded_as(state.config))
 
     def parts(self, state: DurableSite) -> Iterator[Struct]:
         return state.parts()
@@ -106,17 +107,6 @@ class SiteMachine(Machine[SiteConfig, DurableSite, SiteCore]):
             },
             "digest": state.digest(),
         }
-
-
-def _founded(config: SiteConfig) -> SiteFounded:
-    return SiteFounded(
-        config.name,
-        config.incarnation,
-        config.sites,
-        config.placement,
-        config.elsewhere or config.sites[0],
-        config.mode,
-    )
 
 
 def _check(founded: SiteFounded, settings: SiteConfig) -> None:

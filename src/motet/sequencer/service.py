@@ -16,12 +16,14 @@ from motet.broker.folder.compaction import LEAST_BYTES, Compaction
 from motet.broker.folder.journal import VOLATILE
 from motet.broker.folder.recovery import open_machine
 from motet.broker.overlay.topology import Topology, Wiring
+from motet.errors import MisuseError
 from motet.runtime.clock import SteadyClock, fresh_incarnation
 from motet.runtime.log import Durability
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.core import SiteCore
 from motet.sequencer.history import SiteHistory
 from motet.sequencer.machine import SITE
+from motet.sequencer.witness import WITNESS_MACHINE, WitnessConfig
 
 log = logging.getLogger("motet.sequencer")
 
@@ -42,6 +44,11 @@ def open_site(
     Raises `AnotherLine` if it was founded with another line, mode or placement, and `StorageError`
     with a way out if the folder cannot be used."""
     settings.check()
+    if durability == VOLATILE and (settings.waits or settings.other):
+        raise MisuseError(
+            "a volatile site has no standby and no witness: both need what is on disk; use "
+            f"durability {Durability.FSYNC.value}, or omit them"
+        )
     if durability == VOLATILE:
         core = SiteCore(replace(settings, incarnation=fresh_incarnation()))
         return _recorded(BrokerDriver(core, wiring, what=SITE.what), core, history)
@@ -54,6 +61,7 @@ def open_site(
     driver.companions.append(compaction.run)
     topics = len(core.durable.site.ids)
     log.info("%s replayed %d facts and has %d topics", core.config.name, replayed, topics)
+    core.pair.notice = log.info
     return _recorded(driver, core, history)
 
 
@@ -61,6 +69,23 @@ def _recorded(driver: BrokerDriver, core: SiteCore, history: Path | None) -> Bro
     folder = folder_of(history)
     if folder is not None:
         driver.history = SiteHistory(core, Recording(folder, f"site-{core.config.name}"))
+    return driver
+
+
+def open_witness(
+    settings: WitnessConfig,
+    wiring: Wiring,
+    data: Path,
+    snapshot_bytes: int = LEAST_BYTES,
+) -> BrokerDriver:
+    """The witness of the folder `data`. Its registers are always on disk before it answers."""
+    core, journal, _ = open_machine(WITNESS_MACHINE, settings, data, Durability.FSYNC)
+    clock = SteadyClock(core.durable.now)
+    what = WITNESS_MACHINE.what
+    driver = BrokerDriver(core, wiring, clock=clock, journal=journal, what=what)
+    compaction = Compaction(data, journal, core.acknowledged, snapshot_bytes, WITNESS_MACHINE)
+    driver.companions.append(compaction.run)
+    log.info("%s has %d registers", core.config.name, len(core.durable.registers))
     return driver
 
 

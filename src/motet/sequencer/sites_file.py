@@ -4,8 +4,10 @@
     line = ["S1", "S2"]
     mode = "causal"
     elsewhere = "S1"
+    witness = "127.0.0.1:7730"
     [sites.S1]
     listen = "127.0.0.1:7720"
+    standby = "127.0.0.1:7725"
     [sites.S2]
     listen = "127.0.0.1:7721"
     topics = ["orders", "prices.*"]
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from motet.broker.folder.journal import DURABILITIES
+from motet.broker.folder.journal import DURABILITIES, VOLATILE
 from motet.broker.overlay.topology import LEGAL_NAME, Wiring, full_address
 from motet.errors import AddressError, MisuseError, SitesError
 from motet.model.limits import MAX_HEARTBEAT_S, MIN_HEARTBEAT_S
@@ -31,9 +33,9 @@ from motet.protocol.sequencing.messages import MAX_TOPIC_CHARS
 from motet.runtime.addresses import check_address
 from motet.sequencer.config import SiteConfig
 
-SECONDS: Final = ("lease_s", "keep_s", "heartbeat_s")
-KEYS: Final = ("line", "mode", "elsewhere", "durability", *SECONDS)
-SITE_KEYS: Final = ("listen", "address", "topics")
+SECONDS: Final = ("lease_s", "keep_s", "heartbeat_s", "patience_s")
+KEYS: Final = ("line", "mode", "elsewhere", "durability", "witness", *SECONDS)
+SITE_KEYS: Final = ("listen", "address", "topics", "standby")
 MOST_S: Final = 86_400.0
 
 
@@ -44,6 +46,12 @@ class SitePlace:
     listen: str
     address: str
     topics: tuple[str, ...] = ()
+    standby: str = ""
+    """Where its other replica listens and is reached; empty: it has none."""
+
+    @property
+    def addresses(self) -> str:
+        return f"{self.address},{self.standby}" if self.standby else self.address
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Sites:
     mode: str = ""
     durability: str = DURABILITIES[0]
     seconds: Mapping[str, float] = field(default_factory=dict)
+    witness: str = ""
     source: str = "sites"
 
     @staticmethod
@@ -81,29 +90,33 @@ class Sites:
             raise SitesError(f"{self.source}: has no site {name!r}; it has {_listed(self.places)}")
         return self.places[name]
 
-    def config(self, name: str) -> SiteConfig:
-        self.place(name)
+    def config(self, name: str, *, second: bool = False) -> SiteConfig:
+        """`second`: of the replica that begins as the standby. Each site dials all lower ones."""
+        place = self.place(name)
+        if second and not place.standby:
+            raise SitesError(f"{self.source}: site {name} has no standby; add sites.{name}.standby")
         placed = [(topic, site) for site, each in self.places.items() for topic in each.topics]
         given: dict[str, Any] = dict(self.seconds)
         if self.mode:
             given["mode"] = self.mode
+        names = list(self.places)
         return SiteConfig(
             name,
-            tuple(self.places),
+            tuple(names),
             tuple(placed),
             self.elsewhere,
-            addresses={site: each.address for site, each in self.places.items()},
+            addresses={site: each.addresses for site, each in self.places.items()},
+            dials={site: self.places[site].addresses for site in names[: names.index(name)]},
+            address=place.standby if second else place.address,
+            other=place.address if second else place.standby,
+            second=second,
+            witness=self.witness,
             **given,
         )
 
-    def wiring(self, name: str) -> Wiring:
-        """Each site dials all lower ones."""
-        lower: dict[str, str] = {}
-        for site, each in self.places.items():
-            if site == name:
-                break
-            lower[site] = each.address
-        return Wiring(self.place(name).listen, lower)
+    def wiring(self, name: str, *, second: bool = False) -> Wiring:
+        place = self.place(name)
+        return Wiring(place.standby if second else place.listen)
 
 
 def _sites(file: dict[str, Any], source: str) -> Sites:
@@ -126,7 +139,12 @@ def _sites(file: dict[str, Any], source: str) -> Sites:
         key: _seconds(key, ordering[key]) for key in SECONDS if key in ordering
     }
     places = {name: _place(name, _table(name, sites, "sites.")) for name in line}
-    made = Sites(places, elsewhere, mode, durability, seconds, source)
+    witness = _reached("ordering.witness", ordering.get("witness", ""))
+    if durability == VOLATILE and (witness or any(each.standby for each in places.values())):
+        raise SitesError(
+            "ordering.durability: is volatile, and a standby or a witness needs what is on disk"
+        )
+    made = Sites(places, elsewhere, mode, durability, seconds, witness, source)
     _check_addresses(places)
     made.config(line[0]).check()
     return made
@@ -140,24 +158,35 @@ def _place(name: str, table: dict[str, Any]) -> SitePlace:
     if "listen" not in table:
         raise SitesError(f"{at}.listen: is missing; add it")
     listen = full_address(_text(f"{at}.listen", table["listen"]))
-    address = full_address(_text(f"{at}.address", table.get("address", listen)))
-    try:
-        check_address(address)
-    except AddressError as problem:
-        raise SitesError(f"{at}: {problem}") from None
+    address = _reached(at, table.get("address", listen))
+    standby = _reached(at, table.get("standby", ""))
     topics = _names(f"{at}.topics", table.get("topics", []))
     for topic in topics:
         if not 0 < len(topic) <= MAX_TOPIC_CHARS:
             raise SitesError(f"{at}.topics: {topic!r} has not 1 to {MAX_TOPIC_CHARS} characters")
-    return SitePlace(listen, address, topics)
+    return SitePlace(listen, address, topics, standby)
+
+
+def _reached(key: str, value: Any) -> str:
+    """An address at which others reach a process; empty if none is given."""
+    if not _text(key, value):
+        return ""
+    try:
+        address = full_address(value)
+        check_address(address)
+    except AddressError as problem:
+        raise SitesError(f"{key}: {problem}") from None
+    return address
 
 
 def _check_addresses(places: Mapping[str, SitePlace]) -> None:
     taken: dict[str, str] = {}
     for name, place in places.items():
-        other = taken.setdefault(place.address, name)
-        if other != name:
-            raise SitesError(f"sites.{name}: {place.address} is taken by {other}; choose another")
+        for address in filter(None, (place.address, place.standby)):
+            if address in taken:
+                other = taken[address]
+                raise SitesError(f"sites.{name}: {address} is taken by {other}; choose another")
+            taken[address] = name
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from motet.protocol.hosted.soft import HOME
+from motet.sequencer.pair import TICK as PAIR_TICK
 
 TimerKey = tuple[Hashable, ...]
 PATROL_S = 5.0
@@ -98,7 +99,7 @@ class Timers:
         self._count += 1
         self._set[key] = (at, self._count)
         when = at - self._clock.ahead_s
-        patrol = key == HOME or when > self._agenda.now + NEVER_S
+        patrol = key in (HOME, PAIR_TICK) or when > self._agenda.now + NEVER_S
         self._agenda.at(when, self._due, key, self._count, patrol=patrol)
 
     def cancel(self, key: TimerKey) -> None:

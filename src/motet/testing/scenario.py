@@ -396,7 +396,7 @@ class Scenario:
                 self.timers[broker, timer.key] = timer.at - self._ahead_s.get(broker, 0.0)
             else:
                 self.timers.pop((broker, timer.key), None)
-        for connection, error, text in out.close:
+        for connection, error, text, _ in out.close:
             other = self.ends.pop((broker, connection), None)
             if other is None:
                 continue

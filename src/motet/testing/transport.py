@@ -90,6 +90,7 @@ class Wire:
         "cut",
         "dialler",
         "edge",
+        "hop_s",
         "rates",
         "stalled_until",
         "strays",
@@ -99,6 +100,8 @@ class Wire:
     def __init__(self, edge: Edge, dialler: str, rates: tuple[float, ...], trouble: Spans) -> None:
         self.edge = edge
         self.dialler = dialler
+        self.hop_s: tuple[float, float] | None = None
+        """If it differs from that of the other edges."""
         self.rates = rates
         """Cumulative chances of loss, duplication, delay and reordering; or empty."""
         self.control_loss = 0.0
@@ -180,7 +183,7 @@ class Network:
         elif wire.control_loss and type(frame) in CONTROL:
             self._tell(end, frame, wire)
         elif not wire.rates or (chance := self._random.random()) >= wire.rates[-1]:
-            self._in_order(end, frame, self._hop_s)
+            self._in_order(end, frame, wire.hop_s or self._hop_s)
         else:
             self._in_bad_weather(end, frame, wire, chance)
 

@@ -6,11 +6,13 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from motet.cli import console
 from motet.cli.main import run
+from motet.ordering.envelope import opened, opened_header
 from motet.ordering.services.memory import MemoryService
 from motet.sequencer.config import SiteConfig
 from tests.unit.ordering.line import RunningLine
@@ -88,6 +90,30 @@ def test_it_prints_events(site: str, capsys: pytest.CaptureFixture[str]) -> None
     assert "subscribed behind orders 0, prices 0" in shown.err
 
 
+def test_numbers_travel_in_headers_and_under_a_seal(
+    site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[bytes, str]] = []
+
+    async def publish(self: MemoryService, topic: str, body: bytes, header: str = "") -> None:
+        del self, topic
+        sent.append((body, header))
+
+    monkeypatch.setattr(MemoryService, "publish", publish)
+    key = tmp_path / "key"
+    key.write_bytes(b"sixteen letters!\n")
+    words = ["order", "pub", "memory://cli-headers", "orders", "hello", "--sequencer", site]
+    assert run([*words, "--headers"]) == console.FINE
+    assert run([*words, "--headers", "--key-file", str(key)]) == console.FINE
+    assert run([*words, "--key-file", str(key)]) == console.FINE
+    (plain, header), (payload, signed), (body, nothing) = sent
+    assert (plain, payload, nothing) == (b"hello", b"hello", "")
+    assert header.endswith("]")
+    secret = b"sixteen letters!"
+    assert opened_header(signed, payload, secret)[0][0].number == 2
+    assert [stamp.number for stamp, _ in opened(body, secret) or ()] == [3]
+
+
 def test_too_few_events_are_a_failure(site: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["memory://cli-none", "orders", "--sequencer", site, "--count", "1"]
     assert run(["order", "sub", *words, "--duration", "0.05"]) == console.FAILED
@@ -108,6 +134,9 @@ def test_it_shows_the_sites(site: str, capsys: pytest.CaptureFixture[str]) -> No
     [
         (["sub", "pigeon://coop", "orders"], console.MISUSE, "must begin with one of"),
         (["sub", "memory://x", "a", "--foreign", "eaten"], console.MISUSE, "eaten"),
+        (["sub", "memory://x", "a", "--key-file", "/nowhere"], console.MISUSE, "cannot read"),
+        (["pub", "memory://x", "a", "b", "--key-file", "/dev/null"], console.MISUSE, "0 bytes"),
+        (["pub", "redis://x", "a", "b", "--headers"], console.FAILED, "has no headers"),
         (["sub", "memory://x", "a", "--sequencer", "nowhere"], console.MISUSE, "not an address"),
         (["pub", "memory://x", "a", "--count", "2"], console.MISUSE, "--count"),
         (["pub", "memory://x"], console.MISUSE, "TOPIC"),

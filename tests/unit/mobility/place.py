@@ -167,7 +167,7 @@ class Place:
                 self.timers[timer.key] = timer.at
             else:
                 self.timers.pop(timer.key, None)
-        for connection, error, text in out.close:
+        for connection, error, text, _ in out.close:
             self.closed[connection] = error or text
         if out.log:
             self.logged += out.log

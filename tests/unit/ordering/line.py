@@ -24,7 +24,14 @@ class RunningLine:
         self.addresses = {name: f"inproc://line{number}-{name}" for name in names}
         placement = tuple((f"{name}.*", name) for name in names)
         self.configs = {
-            name: SiteConfig(name, names, placement=placement, addresses=self.addresses, **options)
+            name: SiteConfig(
+                name,
+                names,
+                placement=placement,
+                addresses=self.addresses,
+                dials={each: where for each, where in self.addresses.items() if each < name},
+                **options,
+            )
             for name in names
         }
         self.durables: dict[str, Any] = {}
@@ -39,8 +46,7 @@ class RunningLine:
         """With the state in which it stopped."""
         core = SiteCore(self.configs[name], self.durables.get(name))
         self.durables[name] = core.durable
-        others = {each: address for each, address in self.addresses.items() if each < name}
-        driver = BrokerDriver(core, Wiring(self.addresses[name], others), what="sequencer")
+        driver = BrokerDriver(core, Wiring(self.addresses[name]), what="sequencer")
         self.drivers[name] = driver
         await driver.start()
 

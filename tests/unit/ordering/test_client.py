@@ -252,10 +252,17 @@ async def test_foreign_events_are_tagged(line: RunningLine) -> None:
 class Patterned(MemoryService):
     """Messages of every topic that begins as the pattern does."""
 
+    def check_pattern(self, pattern: str) -> None:
+        assert pattern.endswith(">")
+
+    def matches(self, pattern: str, topic: str) -> bool:
+        return topic.startswith(pattern[:-1])
+
     async def subscribe_pattern(self, pattern: str) -> None:
         self._topics.add(pattern)
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
+        assert not header
         for member in self._joined[self._key]:
             if any(each.endswith(">") and topic.startswith(each[:-1]) for each in member._topics):
                 assert member._notify is not None

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from motet.ordering.delivery import EVENT, LATE, VOIDED, Clocks
-from motet.ordering.envelope import MARK, opened, seal
 from motet.ordering.spans import MOST_SPANS, NumberSpans
 from motet.protocol.sequencing.messages import Timestamp
 
@@ -136,41 +135,3 @@ def test_spans_are_bounded() -> None:
         spans.add(2 * number, 2 * number)
     assert 0 not in spans
     assert 4 * MOST_SPANS - 2 in spans
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.builds(
-                Timestamp,
-                st.integers(0, 2**40),
-                st.integers(1, 2**60),
-                st.lists(st.integers(0, 2**40), max_size=3).map(lambda some: tuple(some * 2)),
-                st.lists(st.text(max_size=5), max_size=2).map(tuple),
-            ),
-            st.binary(max_size=50),
-        ),
-        max_size=5,
-    )
-)
-def test_an_envelope_leaves_its_events_as_they_are(events: list[tuple[Timestamp, bytes]]) -> None:
-    body = seal([stamp for stamp, _ in events], [payload for _, payload in events])
-    assert opened(body) == events
-
-
-@given(st.binary(max_size=60))
-def test_any_other_body_is_foreign_and_raises_nothing(body: bytes) -> None:
-    found = opened(MARK + body)
-    assert found is None or isinstance(found, list)
-    if not body.startswith(MARK):
-        assert opened(body) is None
-
-
-def test_unsound_timestamps_are_foreign() -> None:
-    for stamp in (
-        Timestamp(0, 0),
-        Timestamp(-1, 1),
-        Timestamp(0, 1, (1,)),
-        Timestamp(0, 2**63 - 1),
-    ):
-        assert opened(seal([stamp], [b""])) is None

@@ -450,6 +450,9 @@ def test_a_timestamp_tells_a_stream_that_it_has_expired(hand: Hand) -> None:
     assert not hand.out.told
     hand.arrive("a.x", 1)
     assert hand.given() == ["a.x#1"]
+    topic = hand.id_of("a.x")
+    assert hand.last(AskNumbers, "a") == AskNumbers(topic, (2,)), "anybody can write a timestamp"
+    hand.frame("a", Told(topic, ((2, OPEN, hand.stamp("a.x", 2, gone=("other", old))),)))
     assert isinstance(hand.out.told[0], Gap)
     hand.answer_change(a_x=1)
     assert hand.given() == ["a.x#1", "a.x#2"], "behind the new cut it is in order"
@@ -517,6 +520,9 @@ def test_a_buffer_that_is_full_is_given_tagged() -> None:
     hand.stream("a.x")
     for number in (2, 3, 4, 5):
         hand.arrive("a.x", number)
+    assert not hand.given(), "some of them may be forged"
+    assert hand.said(HowFar, "a") == [HowFar((hand.id_of("a.x"),))]
+    hand.frame("a", Far({hand.id_of("a.x"): 5}))
     assert hand.given() == [f"a.x#{number} late" for number in (2, 3, 4, 5)]
     hand.answer_change(a_x=4)
     hand.arrive("a.x", 1)

@@ -131,6 +131,9 @@ class FakeCore:
         del now, remembered
         return Output()
 
+    def outlives(self, error: str) -> bool:
+        return error != "StaleState"
+
     def done_with(self) -> int:
         return self.done_upto
 

@@ -188,6 +188,8 @@ async def test_the_driver_obeys_the_order_that_output_states(
         confirm=7,
         forgotten=[("c", "e")],
         close=[Close(3, "Fenced", "another")],
+        dial={},
+        feed=[(4, Beat())],
         timers=[SetTimer(("a",), 0.0)],
         staged=[CheckStaged(1, "c", CommitRequest(1, "job", 0, (), Filter.parse("x = 1")))],
         reads=[ReadWanted("p", 1, 1, 1, 1)],
@@ -197,24 +199,28 @@ async def test_the_driver_obeys_the_order_that_output_states(
         persist=[FACT],
     )
     async with Bench(scripted(everything), journal, pubend=pubend) as bench:
-        one, two, three = (bench.dial_in() for _ in range(3))
+        one, two, three, four = (bench.dial_in() for _ in range(4))
         driver, outboxes = bench.driver, [c.outbox for c in bench.driver.contacts.values()]
         for owner, method, field in (
             (journal, "append", "persist"),
             (outboxes[0], "put", "send"),
             (outboxes[1], "put", "deliver"),
+            (outboxes[3], "put", "feed"),
             (pubend, "append", "log"),
             (pubend, "read", "reads"),
             (driver._stagings, "carry", "staged"),
             (driver, "_set_timers", "timers"),
             (outboxes[2], "put", "close"),
+            (driver._dialling, "aim", "dial"),
             (pubend, "forget", "forgotten"),
         ):
             noted(owner, method, field)
         one.hear(HELLO)
-        assert done == ["persist", "send", "deliver", "log", "staged", "timers", "close"]
+        carried = ["persist", "send", "deliver", "feed", "log", "staged", "timers", "close", "dial"]
+        assert done == carried
         await eventually(lambda: "reads" in done)
         assert one.writes == two.writes == three.writes == []
+        assert four.frames == [Beat()]
         journal.sync()
         assert done[-2:] == ["reads", "forgotten"]
         assert Persisted(7) in bench.core.inputs

@@ -43,10 +43,50 @@ def test_a_file_describes_each_site() -> None:
 def test_each_site_dials_the_lower_ones() -> None:
     sites = Sites.parse(FILE)
     low, high = "motet://127.0.0.1:7720", "motet://127.0.0.1:7721"
-    assert dict(sites.wiring("S1").dial) == {}
-    assert dict(sites.wiring("S2").dial) == {"S1": low}
-    assert dict(sites.wiring("S3").dial) == {"S1": low, "S2": high}
+    assert sites.config("S1").dials == {}
+    assert sites.config("S2").dials == {"S1": low}
+    assert sites.config("S3").dials == {"S1": low, "S2": high}
     assert sites.wiring("S3").listen == "motet://0.0.0.0:7722"
+
+
+PAIRED = FILE.replace("lease_s = 4", 'witness = "127.0.0.1:7730"\npatience_s = 1.5').replace(
+    'listen = "127.0.0.1:7720"', 'listen = "127.0.0.1:7720"\nstandby = "127.0.0.1:7725"'
+)
+
+
+def test_a_site_has_a_standby_and_a_witness() -> None:
+    sites = Sites.parse(PAIRED)
+    one, other = "motet://127.0.0.1:7720", "motet://127.0.0.1:7725"
+    first, second = sites.config("S1"), sites.config("S1", second=True)
+    for config in (first, second):
+        config.check()
+        assert (config.witness, config.patience_s) == ("motet://127.0.0.1:7730", 1.5)
+        assert config.addresses["S1"] == f"{one},{other}"
+        assert config.identity == Sites.parse(FILE).config("S1").identity
+    assert (first.address, first.other, first.second) == (one, other, False)
+    assert (second.address, second.other, second.second) == (other, one, True)
+    assert sites.wiring("S1", second=True).listen == other
+    assert sites.config("S2").dials == {"S1": f"{one},{other}"}
+    with pytest.raises(SitesError, match=r"site S2 has no standby; add sites.S2.standby"):
+        sites.config("S2", second=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("127.0.0.1:7725", "127.0.0.1:7720", "is taken by S1"),
+        ("127.0.0.1:7725", "127.0.0.1:7721", "is taken by"),
+        ("127.0.0.1:7725", "127.0.0.1:0", "sites.S1: .*no port to"),
+        ('witness = "127.0.0.1:7730"', "witness = 1", "ordering.witness: is 1; give text"),
+        ('witness = "127.0.0.1:7730"', 'witness = "x://y"', "ordering.witness: .*not an address"),
+        ("patience_s = 1.5", "patience_s = 0", "ordering.patience_s: is 0"),
+        ("patience_s = 1.5", 'durability = "volatile"', "needs what is on disk"),
+    ],
+)
+def test_what_is_wrong_with_a_standby_is_named(old: str, new: str, text: str) -> None:
+    assert old in PAIRED
+    with pytest.raises(SitesError, match=rf"here\.toml: .*{text}"):
+        Sites.parse(PAIRED.replace(old, new), "here.toml")
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,36 @@ from motet.protocol.sequencing.messages import (
     TopicIds,
     TopicQuery,
 )
+from motet.protocol.sequencing.standby import (
+    InStep,
+    PairHello,
+    PromoteAnswer,
+    PromoteRequest,
+    RegisterClaim,
+    RegisterQuery,
+    RegisterTold,
+    SiteFacts,
+    SiteFactsAck,
+    SiteImagePart,
+    WitnessHello,
+)
 
 STAMP = Timestamp(3, 2**40, (4, 17, 8, 2**40), ("s1-7f",))
 BARE = Timestamp(6, 1)
 LINE = (("north", "motet://127.0.0.1:7720"), ("south", "motet://127.0.0.1:7721"))
 
 FRAMES: list[Frame] = [
+    PairHello(PROTOCOL_VERSION, "north", "causal|north", 2**50, 2**50, 7, True, "motet://a:1"),
+    SiteImagePart(17.5, 40, 1, 2, b"part"),
+    SiteFacts(41, (b"fact", b""), {"south": 9}),
+    SiteFactsAck(42),
+    InStep(7, 2**50),
+    WitnessHello(PROTOCOL_VERSION, "north", "causal|north", 2**50, "motet://a:1"),
+    RegisterQuery(),
+    RegisterClaim(7, 2**51),
+    RegisterTold(2**50, 8, 2**51, 2**50, "motet://a:1"),
+    PromoteRequest(risk=True),
+    PromoteAnswer("NotSafe", "the primary answers"),
     OrderHello(PROTOCOL_VERSION, "alice-7f", b"secret"),
     OrderWelcome("north", LINE, (("order*", "south"),), "north", CAUSAL, 30.0, 60.0, 2.0, 9),
     TopicQuery(("orders", "prices")),

@@ -23,6 +23,7 @@ from motet.protocol.sequencing.messages import (
     OPEN,
     PAIRS,
     PUBLISHED,
+    UNGIVEN,
     VOID,
     AskNumbers,
     Changed,
@@ -180,7 +181,7 @@ WRONG: dict[str, Frame] = {
     "a stream with a long name": ChangeRequest("x" * 129, 1, (T,)),
     "a stream of another client": ChangeRequest("of bob", 2, (T,)),
     "asking for number 0": AskNumbers(T, (0,)),
-    "asking for a number that was never given": AskNumbers(T, (3,)),
+    "asking for a number beyond the last": AskNumbers(T, (LAST_NUMBER + 1,)),
     "asking about a topic elsewhere": AskNumbers(1, (1,)),
     "asking too much": AskNumbers(T, (1,) * (MAX_ASKED + 1)),
     "asking how far an unknown topic is": HowFar((40,)),
@@ -268,8 +269,15 @@ def test_what_becomes_of_numbers() -> None:
     assert bench.answer(ALICE, GiveBack((3,))) == RequestsSettled(0, (3,))
     assert bench.answer(ALICE, Confirm(3)) == RequestsSettled(3)
     assert bench.answer(ALICE, Confirm(2)) == RequestsSettled(3)
-    assert bench.answer(BOB, AskNumbers(0, (1, 2, 3))) == Told(
-        0, ((1, PUBLISHED, stamp(0, 1)), (2, VOID, stamp(0, 2, 1, 1)), (3, OPEN, None))
+    assert bench.answer(BOB, AskNumbers(0, (1, 2, 3, 4, LAST_NUMBER))) == Told(
+        0,
+        (
+            (1, PUBLISHED, stamp(0, 1)),
+            (2, VOID, stamp(0, 2, 1, 1)),
+            (3, OPEN, stamp(0, 3)),
+            (4, UNGIVEN, None),
+            (LAST_NUMBER, UNGIVEN, None),
+        ),
     )
     assert bench.answer(BOB, HowFar((0, 1))) == Far({0: 3, 1: 1})
 
@@ -421,6 +429,19 @@ def test_a_stream_has_a_limit_of_topics() -> None:
     many = tuple(range(0, 2 * MAX_TOPICS_OF_STREAM + 2, 2))
     assert bench.answer(ALICE, ChangeRequest("x", 1, many)).error == "NotOffered"
     assert not bench.core.site.homes
+
+
+def test_a_client_has_a_limit_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.sequencer.core.MAX_STREAMS_OF_CLIENT", 3)
+    bench = Bench(line=("a",))
+    for name in ("x", "y", "z"):
+        assert not bench.answer(ALICE, ChangeRequest(name, 1, (0,))).error
+    refused = bench.answer(ALICE, ChangeRequest("more", 1, (0,)))
+    assert (refused.error, "at most 3 streams" in refused.text) == ("NotOffered", True)
+    assert not bench.answer(BOB, ChangeRequest("of bob", 1, (0,))).error
+    assert not bench.answer(ALICE, ChangeRequest("x", 2, ())).error
+    assert not bench.answer(ALICE, ChangeRequest("more", 1, (0,))).error, "one has ended"
+    assert bench.answer(ALICE, ChangeRequest("even more", 1, (0,))).error == "NotOffered"
 
 
 def test_in_pairs_the_limit_counts_what_a_stream_ever_had() -> None:

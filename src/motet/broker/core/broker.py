@@ -19,7 +19,7 @@ from msgspec import Struct
 from motet.broker.core.cell.membership import CELL_FRAMES, Membership
 from motet.broker.core.durable import Durable
 from motet.broker.core.protocols import PROTOCOLS
-from motet.errors import PeerError, ProtocolError
+from motet.errors import PeerError, ProtocolError, StaleState
 from motet.protocol.config import BrokerConfig
 from motet.protocol.contract import (
     CancelTimer,
@@ -254,6 +254,10 @@ class BrokerCore:
     def acknowledged(self) -> dict[str, int]:
         """Control acknowledged by each neighbour, which a snapshot need not contain."""
         return {name: ledger.confirmed for name, ledger in self.durable.ledgers.items()}
+
+    def outlives(self, error: str) -> bool:
+        """Whether it goes on when a neighbour ends the connection with this error."""
+        return error != StaleState.__name__
 
     def withheld(self) -> int:
         """Number of latest facts that some mate lacks; output that rests on them must not leave."""

@@ -28,6 +28,7 @@ from motet.errors import (
 )
 from motet.protocol.frames import Frame
 from motet.protocol.link.messages import Control, ControlAck, Publications
+from motet.protocol.sequencing.standby import SiteFacts, SiteFactsAck
 from motet.protocol.session.messages import Deliver, Farewell, Publish, Published
 from motet.protocol.traits import SMALL_BYTES, TRAITS
 from motet.runtime.addresses import transport_for
@@ -46,6 +47,8 @@ EVENT_BYTES = 100
 FRAME_EVENTS = 4096
 """Events that a client may publish in one frame. Even if all are refused, with reasons, other
 clients are not delayed."""
+JOINED_FACTS = 64
+"""Of a site, for its standby, in one frame."""
 STEP_EVENTS = 1024
 STEP_BYTES = 1024 * 1024
 """The input of one step of the core. Events grow a little from hop to hop (names are added), and
@@ -477,10 +480,25 @@ def _join_ack(before: Any, after: ControlAck) -> Frame | None:
     return after if type(before) is ControlAck else None
 
 
+def _join_site_facts(before: Any, after: SiteFacts) -> Frame | None:
+    if type(before) is not SiteFacts or before.received or after.received:
+        return None
+    payloads = before.payloads + after.payloads
+    if after.first != before.first + len(before.payloads) or len(payloads) > JOINED_FACTS:
+        return None
+    return SiteFacts(before.first, payloads)
+
+
+def _join_site_facts_ack(before: Any, after: SiteFactsAck) -> Frame | None:
+    return after if type(before) is SiteFactsAck else None
+
+
 _JOIN_OUT: dict[type, Callable[[Any, Any], Frame | None]] = {
     Deliver: _join_deliver,
     Published: _join_published,
     ControlAck: _join_ack,
+    SiteFacts: _join_site_facts,
+    SiteFactsAck: _join_site_facts_ack,
 }
 """Publications are missing on purpose: those that arrive joined leave joined."""
 
@@ -515,6 +533,9 @@ def _halves(frame: Frame) -> tuple[Frame, Frame] | None:
         refused = frame.refused  # in the order of their sequences
         first = Published(refused[half - 1].sequence, refused[:half])
         return first, Published(frame.upto, refused[half:])
+    if isinstance(frame, SiteFacts) and (half := len(frame.payloads) // 2):
+        facts = SiteFacts(frame.first, frame.payloads[:half])
+        return facts, SiteFacts(frame.first + half, frame.payloads[half:], frame.received)
     return None
 
 
@@ -526,9 +547,18 @@ def transport(address: str) -> Transport:
     return transport_for(address, lambda error: encode(Farewell(type(error).__name__, str(error))))
 
 
+SEPARATOR = ","
+"""Between addresses that are tried in turn."""
+LONGEST_TURN_S = 0.5
+"""Between two of them: one of both answers."""
+ASIDE = "@"
+"""Names of peers that are no neighbours begin with it: those that a process cannot do without."""
+
+
 class Dialling:
     """The neighbours to dial and their addresses: one connection after the other to each. `meet`
-    takes a new connection to a neighbour. The addresses may change while the broker runs."""
+    takes a new connection to a neighbour. The addresses may change while the broker runs. Several,
+    separated by commas, are tried in turn."""
 
     def __init__(
         self,
@@ -555,16 +585,21 @@ class Dialling:
 
     async def _call(self, neighbour: str, address: str) -> None:
         """Open one connection after the other, without end."""
-        backoff = Backoff()
+        turns = address.split(SEPARATOR)
+        hasty = len(turns) > 1 or neighbour.startswith(ASIDE)
+        backoff = Backoff(last_s=LONGEST_TURN_S) if hasty else Backoff()
         made: list[Contact] = []
+        at = 0
 
         def accept(connection: Connection) -> Handler:
             made.append(self._meet(connection, neighbour))
             return made[-1]
 
         while True:
+            turn = turns[at % len(turns)]
+            at += 1
             try:
-                await self._transports(address).connect(address, accept)
+                await self._transports(turn).connect(turn, accept)
             except (Disconnected, AddressError) as problem:
                 log.info("%s is not reached: %s", neighbour, problem)
             else:

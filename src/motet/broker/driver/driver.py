@@ -17,7 +17,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import ceil
@@ -45,6 +45,7 @@ from motet.matching import ENGINE
 from motet.protocol.config import CELLULAR, SETTLED, BrokerConfig
 from motet.protocol.contract import (
     CancelTimer,
+    Close,
     Closed,
     Dialled,
     Fact,
@@ -144,6 +145,8 @@ class Core(Protocol):
 
     def withheld(self) -> int: ...
 
+    def outlives(self, error: str, /) -> bool: ...
+
     def objection_to(self, neighbours: tuple[str, ...]) -> Objection | None: ...
 
     def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]: ...
@@ -210,6 +213,10 @@ class BrokerDriver:
         self._holding: dict[int, Contact] = {}
         """Contacts with frames that wait for the journal."""
         self._mates = core.config.mates
+        self._passed_before = 0
+        """What had passed when held frames were last released."""
+        self._aims: Mapping[str, str] | None = None
+        """Whom the core wants to be dialled, instead of those of the wiring."""
         self._confirms = Confirms(self._journal, self._turn, self._forget)
         self._letting_go = LettingGo(self._journal)
         self._listening: Listening | None = None
@@ -257,7 +264,7 @@ class BrokerDriver:
             raise
         for work in (self._ticking, *self.companions):
             self._keep(work())
-        self._dialling.aim(self.wiring.dial)
+        self._dialling.aim(self.wiring.dial if self._aims is None else self._aims)
 
     async def listen_inside(self) -> str:
         """The address at which code in this process connects as a part of this broker."""
@@ -327,7 +334,7 @@ class BrokerDriver:
                 if self.lodgers is not None:
                     self.lodgers.close()
                 if self.history is not None:
-                    self.history.durable(self._released())
+                    self.history.durable(self._told())
                     self.history.close()
                 if self._pubend is not None:
                     await self._pubend.close()
@@ -425,7 +432,7 @@ class BrokerDriver:
             return
         if type(frame) is Farewell:
             contact.hear_farewell(frame)
-            if contact.kind == "broker" and frame.error == StaleState.__name__:
+            if contact.kind == "broker" and not self.core.outlives(frame.error):
                 self._fail(StaleState(frame.text))
             return
         if type(frame) is StatusRequest:
@@ -441,6 +448,8 @@ class BrokerDriver:
             text = f"{kind.__name__} comes from the broker's own process only"
             self._refuse(contact, ProtocolError(text), now)
             return
+        if traits.hello is not None and not contact.name:
+            contact.name = traits.hello(frame)[1]  # what the step sends may depend on it
         self._step(Received(contact.number, frame), now)
         if traits.hello is not None and not contact.outbox.ended:
             contact.hear_hello(*traits.hello(frame))
@@ -509,7 +518,7 @@ class BrokerDriver:
             return
         try:
             self._carry(output, now)
-            if self._holding and self._mates:
+            if self._holding and self._mates and self._passed_all() > self._passed_before:
                 self._facts_durable()
         except Exception as failure:  # the journal takes no facts: nothing may leave
             self._fail(failure)
@@ -521,7 +530,7 @@ class BrokerDriver:
             self.lodgers.wrote(own, output)
         if self.history is not None:
             self.history.wrote(own or self._journal.appended, output)
-            self.history.durable(self._released())
+            self.history.durable(self._told())
         if output.confirm or output.forgotten:
             self._confirms.add(own, output)
         contacts = self.contacts
@@ -530,6 +539,10 @@ class BrokerDriver:
                 contact = contacts.get(number)
                 if contact is not None:
                     self._put(contact, frame, own)
+        for number, frame in output.feed:
+            contact = contacts.get(number)
+            if contact is not None and contact.outbox.put(frame, 0, 0):
+                self._due[number] = contact
         if output.log:
             assert self._pubend is not None
             self._pubend.append(output.log)
@@ -542,8 +555,21 @@ class BrokerDriver:
             self._set_timers(output.timers)
         for close in output.close:
             contact = contacts.get(close.connection)
-            if contact is not None:
+            if contact is not None and close.at_once:
+                self._end_at_once(contact, close)
+            elif contact is not None:
                 self._end(contact, close.error, close.text, now)
+        if output.dial is not None:
+            self._aims = output.dial
+            if self._listening is not None:
+                self._dialling.aim(output.dial)
+
+    def _end_at_once(self, contact: Contact, close: Close) -> None:
+        """Its core has forgotten the connection already."""
+        self._holding.pop(contact.number, None)
+        if not contact.outbox.ended:
+            log.info("%s is closed: %s: %s", contact, close.error, close.text)
+            contact.outbox.last_word(Farewell(close.error, close.text[:LONGEST_TEXT]))
 
     def _put(self, contact: Contact, frame: Frame, own: int) -> None:
         """Queue a frame behind the facts of its own step. A frame that depends on durable state (an
@@ -563,13 +589,17 @@ class BrokerDriver:
     def _passed(self, contact: Contact) -> int:
         """The position of the last fact that a frame to this contact may depend on: facts on disk
         that the mates have as well. To a mate itself, facts on disk are enough."""
-        return self._journal.durable if contact.name in self._mates else self._released()
+        if not self._mates or contact.name in self._mates:
+            return self._journal.durable
+        return self._passed_all()
 
-    def _released(self) -> int:
+    def _told(self) -> int:
+        """The position of the last fact that anybody may have been told of."""
+        return self._passed_all() if self._mates else self._journal.durable
+
+    def _passed_all(self) -> int:
         journal = self._journal
-        if not self._mates:
-            return journal.durable
-        return min(journal.durable, journal.appended - self.core.withheld())
+        return min(journal.durable, max(0, journal.appended - self.core.withheld()))
 
     def _read_log(self, want: ReadWanted) -> None:
         assert self._pubend is not None
@@ -591,8 +621,9 @@ class BrokerDriver:
         if self.lodgers is not None:
             self.lodgers.durable(self._journal.durable)
         if self.history is not None:
-            self.history.durable(self._released())
+            self.history.durable(self._told())
         waiting, self._holding = self._holding, {}
+        self._passed_before = self._passed_all() if self._mates else 0
         for contact in waiting.values():
             contact.outbox.release(self._passed(contact))
             self._due[contact.number] = contact

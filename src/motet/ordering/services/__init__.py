@@ -9,6 +9,7 @@ Lives here
     jetstream     JetStream, with nats-py
     mqtt          MQTT 5 at QoS 1, with aiomqtt
     redis         Redis pub/sub, with the sockets of redis-py
+    rabbitmq      RabbitMQ, a topic exchange, with aio-pika
     motet         Motet itself: the topic is an attribute
 
 May import: `motet.errors`, `motet.client` and `motet.model` for Motet's own adapter,

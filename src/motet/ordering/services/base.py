@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from typing import Protocol
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from motet.errors import MisuseError, NotOffered
 
-Notify = Callable[[str, bytes], None]
-"""Takes a topic and the body of a message. Called on the event loop; must not raise."""
+HEADER_BYTES = 256
+"""Of a message, beside its body and the text of its header, at the most."""
+HEADER = "motet-order"
+"""The name of the one header that services carry for Motet, if they carry headers."""
+
+
+class Notify(Protocol):
+    def __call__(self, topic: str, body: bytes, header: str = "", /) -> None:
+        """Takes the topic and the body of a message, and its header. Called on the event loop; must
+        not raise."""
+
+
 Interrupted = Callable[[str], None]
 """Takes the reason. Messages may be lost until it is called, and are none any more afterwards."""
 
@@ -32,7 +43,9 @@ class Service(ABC):
     """Where it is, for texts: `NATS at 127.0.0.1:4222`."""
     lossless: bool = False
     most_bytes: int = 1 << 20
-    """The largest body that `publish` takes."""
+    """The largest body that `publish` takes, and header, if there is one."""
+    most_header_bytes: int = 0
+    """The longest header that a message may have; 0: the service has no headers."""
 
     @abstractmethod
     async def open(self, notify: Notify, interrupted: Interrupted) -> None:
@@ -49,22 +62,44 @@ class Service(ABC):
 
     async def subscribe_pattern(self, pattern: str) -> None:
         """As `subscribe`, for all topics that match; messages come with their own topic."""
-        raise NotOffered(f"cannot subscribe to {pattern!r}: {self.name} is used without patterns")
+        self.check_pattern(pattern)
+
+    def check_pattern(self, pattern: str) -> None:
+        """Raise if the service has no patterns, or this is none."""
+        raise NotOffered(
+            f"cannot subscribe to {pattern!r}: {self.name} has no patterns; name each topic"
+        )
 
     @abstractmethod
     async def unsubscribe(self, topic: str) -> None:
         """Messages that are under way may still come."""
 
+    def matches(self, pattern: str, topic: str) -> bool:
+        """Whether a subscription to the pattern gets messages of the topic."""
+        del pattern, topic
+        return False
+
     @abstractmethod
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         """Return when the service has the message. Messages of one client that are handed over in
         one iteration of the loop leave together, in their sequence. It raises `Disconnected` at
         once while the service is away; call it again then, at most a double comes of it."""
 
-    def check_body(self, body: bytes) -> None:
-        if len(body) > self.most_bytes:
+    def check_body(self, body: bytes, header: str = "") -> None:
+        header_bytes = len(header.encode())
+        size = len(body) + (HEADER_BYTES + header_bytes if header else 0)
+        if size > self.most_bytes:
             raise MisuseError(
-                f"{self.name} takes bodies of at most {self.most_bytes} bytes, not {len(body)}"
+                f"{self.name} takes bodies of at most {self.most_bytes} bytes, not {size}"
+            )
+        if not header:
+            return
+        if not self.most_header_bytes:
+            raise NotOffered(f"{self.name} has no headers; connect without headers=True")
+        if header_bytes > self.most_header_bytes:
+            raise MisuseError(
+                f"{self.name} takes headers of at most {self.most_header_bytes} bytes, and "
+                f"this timestamp has {header_bytes}; connect without headers=True"
             )
 
 
@@ -135,3 +170,25 @@ class Topics:
         for char in self._wildcards:
             if char in topic:
                 raise MisuseError(f"topic {topic!r} contains {char!r}, which {self._service} takes")
+
+
+def words_match(
+    pattern: str, topic: str, *, separator: str, one: str, any_number: str = "", rest: str = ""
+) -> bool:
+    """Whether a topic of words fits a pattern, in which these words stand for one word, for any
+    number of them, and for one or more at the end."""
+    wanted, words = pattern.split(separator), topic.split(separator)
+
+    def fits(at: int, to: int) -> bool:
+        while at < len(wanted):
+            word = wanted[at]
+            if any_number and word == any_number:
+                return any(fits(at + 1, other) for other in range(to, len(words) + 1))
+            if rest and word == rest:
+                return len(words) > to
+            if to == len(words) or word not in (one, words[to]):
+                return False
+            at, to = at + 1, to + 1
+        return to == len(words)
+
+    return fits(0, 0)

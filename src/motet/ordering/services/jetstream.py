@@ -17,7 +17,15 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from motet.errors import Disconnected, MisuseError, NoAnswer, NotOffered, UnavailableError
 from motet.ordering.services.base import CALL_TIMEOUT_S, Notify, Service, Url
-from motet.ordering.services.nats import ADVICE, PORT, NatsLink, check_topic
+from motet.ordering.services.nats import (
+    ADVICE,
+    PATTERNS,
+    PORT,
+    NatsLink,
+    check_topic,
+    header_in,
+    headers_of,
+)
 from motet.ordering.services.reconnection import Reconnecting, ServiceConnection
 
 KEEP_S = 24 * 3600.0
@@ -29,6 +37,8 @@ REQUEST_S = 3.0
 AT_ONCE = 64
 """Consumers that are made at the same time."""
 CONTROL = "100"
+MOST_HEADER_BYTES = 60_000
+"""JetStream takes 64 KiB of headers, with their names."""
 
 
 def jetstream(url: str) -> Service:
@@ -56,6 +66,8 @@ def jetstream(url: str) -> Service:
         f"{ADVICE.format(port=at.port)} -js",
         connect,
         check_topic,
+        patterns=PATTERNS,
+        most_header_bytes=MOST_HEADER_BYTES,
         lossless=True,
         forget=positions.forget,
     )
@@ -159,13 +171,14 @@ class JetStreamConnection(ServiceConnection):
         if consumer is not None:
             await consumer.end()
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         future = self.link.answers.expect()
         self._sent += 1
         token = str(self._sent)
         self._open[token] = (asyncio.get_running_loop().time() + CALL_TIMEOUT_S, future)
         try:
-            await self.link.nc.publish(self.prefix + topic, body, reply=f"{self._inbox}.{token}")
+            reply, headers = f"{self._inbox}.{token}", headers_of(header)
+            await self.link.nc.publish(self.prefix + topic, body, reply=reply, headers=headers)
             await future
         except nats.errors.Error as error:
             raise self.link.failure(error) from error
@@ -221,7 +234,8 @@ class JetStreamConnection(ServiceConnection):
 
 
 class Consumer:
-    """An ephemeral consumer that pushes the messages of one topic, numbered without a gap."""
+    """An ephemeral consumer that pushes the messages of one topic or pattern, numbered without a
+    gap."""
 
     def __init__(self, connection: JetStreamConnection, topic: str) -> None:
         self.topic = topic
@@ -278,7 +292,8 @@ class Consumer:
             self._at.link.answers.fail(f"messages of topic {self.topic!r} are missing")
         if not self._at.link.answers.broken.done():
             self._at.positions.last[self.topic] = int(tokens[at])
-            self._at.notify(self.topic, message.data)
+            topic = message.subject.removeprefix(self._at.prefix)
+            self._at.notify(topic, message.data, header_in(message))
 
     async def _control(self, message: Msg, headers: dict[str, str]) -> None:
         answer_to = message.reply or headers.get("Nats-Consumer-Stalled")

@@ -21,6 +21,7 @@ class MemoryService(Service):
     """
 
     lossless = True
+    most_header_bytes = 1 << 20
     _joined: ClassVar[dict[str, list[MemoryService]]] = {}
 
     def __init__(self, url: str) -> None:
@@ -66,31 +67,31 @@ class MemoryService(Service):
         self._check()
         self._topics.discard(topic)
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         self._check()
         TOPICS.check(topic)
-        self.check_body(body)
+        self.check_body(body, header)
         loop = asyncio.get_running_loop()
         for member in self._joined[self._key]:
             if topic not in member._topics:
                 continue
             for _ in range(2 if self._random.random() < self._doubles else 1):
                 if self._delay_s:
-                    member._later(self._random.uniform(0, self._delay_s), topic, body)
+                    member._later(self._random.uniform(0, self._delay_s), topic, body, header)
                 else:
-                    loop.call_soon(member._give, topic, body)
+                    loop.call_soon(member._give, topic, body, header)
 
-    def _later(self, delay_s: float, topic: str, body: bytes) -> None:
+    def _later(self, delay_s: float, topic: str, body: bytes, header: str) -> None:
         def give() -> None:
             self._timers.discard(timer)
-            self._give(topic, body)
+            self._give(topic, body, header)
 
         timer = asyncio.get_running_loop().call_later(delay_s, give)
         self._timers.add(timer)
 
-    def _give(self, topic: str, body: bytes) -> None:
+    def _give(self, topic: str, body: bytes, header: str) -> None:
         if self._notify is not None and topic in self._topics:
-            self._notify(topic, body)
+            self._notify(topic, body, header)
 
     def _check(self) -> None:
         if self._notify is None:

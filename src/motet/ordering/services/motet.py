@@ -11,6 +11,7 @@ from motet.model import Event, attr
 from motet.model.limits import MAX_EVENT_BYTES
 from motet.ordering.services.base import (
     CALL_TIMEOUT_S,
+    HEADER,
     OPEN_TIMEOUT_S,
     Interrupted,
     Notify,
@@ -20,6 +21,7 @@ from motet.ordering.services.base import (
 from motet.runtime.addresses import check_address
 
 TOPIC = "motet_topic"
+ORDER = HEADER.replace("-", "_")
 TOPICS = Topics("Motet", "\0", 1000)
 WINDOW = 4096
 
@@ -30,6 +32,7 @@ class MotetService(Service):
     lossless = True
     most_bytes = MAX_EVENT_BYTES - 2048
     """The rest is for the topic."""
+    most_header_bytes = MAX_EVENT_BYTES // 4
 
     def __init__(self, url: str) -> None:
         check_address(url)
@@ -83,15 +86,16 @@ class MotetService(Service):
             with suppress(UnavailableError):  # it is gone here, and will be there
                 await subscription.unsubscribe(timeout=CALL_TIMEOUT_S)
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         TOPICS.check(topic)
         client = self._there()
         if not client.connected:
             raise Disconnected(f"{self.name} is away; the client is reconnecting")
-        self.check_body(body)
+        self.check_body(body, header)
+        attributes = {TOPIC: topic, ORDER: header} if header else {TOPIC: topic}
         async with self._turn:  # in sequence, also while the window is full
             await self._advertised(client)
-            receipt = await client.send({TOPIC: topic}, body)
+            receipt = await client.send(attributes, body)
         await receipt
 
     async def _advertised(self, client: Client) -> None:
@@ -105,7 +109,8 @@ class MotetService(Service):
     def _came(self, event: Event) -> None:
         topic = event[TOPIC]
         if self._notify is not None and isinstance(topic, str):
-            self._notify(topic, event.payload)
+            header = event.get(ORDER, "")
+            self._notify(topic, event.payload, header if isinstance(header, str) else "")
 
     def _there(self) -> Client:
         if self._client is None:

@@ -12,12 +12,27 @@ from typing import Any, TypeVar, cast
 import paho.mqtt.client as paho
 from aiomqtt import Client, Message, MqttError, ProtocolVersion
 from aiomqtt.exceptions import MqttConnectError
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from motet.errors import Disconnected, NotAuthorised
-from motet.ordering.services.base import OPEN_TIMEOUT_S, Notify, Service, Topics, Url
-from motet.ordering.services.reconnection import Answers, Reconnecting, ServiceConnection
+from motet.errors import Disconnected, MisuseError, NotAuthorised
+from motet.ordering.services.base import (
+    HEADER,
+    OPEN_TIMEOUT_S,
+    Notify,
+    Service,
+    Topics,
+    Url,
+    words_match,
+)
+from motet.ordering.services.reconnection import (
+    Answers,
+    Patterns,
+    Reconnecting,
+    ServiceConnection,
+)
 
 PORT = 1883
 KEEPALIVE_S = 10
@@ -29,11 +44,29 @@ TOPICS_PER_CALL = 100
 NO_RETAINED = SubscribeOptions.RETAIN_DO_NOT_SEND
 ADVICE = "start one with `mosquitto -p {port}`"
 TOPICS = Topics("MQTT", "+#\0", 1000)
+MOST_HEADER_BYTES = 60_000
+"""MQTT counts the bytes of a text in two bytes."""
 
 T = TypeVar("T")
 
 log = logging.getLogger("motet.ordering.mqtt")
 log.setLevel(logging.ERROR)  # aiomqtt warns of every eleventh publication that is under way
+
+
+def check_pattern(pattern: str) -> None:
+    """`orders/#` is all topics that begin so, and `orders`; `orders/+` those with one word more."""
+    words = pattern.split("/")
+    if (
+        not pattern
+        or not pattern.isprintable()
+        or "#" in words[:-1]
+        or any(char in word and len(word) > 1 for char in "+#" for word in words)
+    ):
+        raise MisuseError(f"{pattern!r} is not a pattern of MQTT; write for example 'orders/#'")
+
+
+def matches(pattern: str, topic: str) -> bool:
+    return words_match(pattern, topic, separator="/", one="+", any_number="#")
 
 
 def mqtt(url: str) -> Service:
@@ -44,6 +77,8 @@ def mqtt(url: str) -> Service:
         ADVICE.format(port=at.port),
         lambda notify: MqttConnection(at, name, notify),
         TOPICS.check,
+        patterns=Patterns(check_pattern, matches),
+        most_header_bytes=MOST_HEADER_BYTES,
     )
 
 
@@ -55,8 +90,9 @@ class PassingQueue(asyncio.Queue[Message]):
         self._notify = notify
 
     def put_nowait(self, item: Message) -> None:
-        payload = item.payload
-        self._notify(item.topic.value, payload if isinstance(payload, bytes) else b"")
+        payload, given = item.payload, getattr(item.properties, "UserProperty", ())
+        header = next((value for name, value in given if name == HEADER), "")
+        self._notify(item.topic.value, payload if isinstance(payload, bytes) else b"", header)
 
 
 class LoopClient(Client):
@@ -146,8 +182,12 @@ class MqttConnection(ServiceConnection):
     async def unsubscribe(self, topic: str) -> None:
         await self._call(self._there.unsubscribe(topic))
 
-    async def publish(self, topic: str, body: bytes) -> None:
-        await self._call(self._there.publish(topic, body, 1))
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
+        properties = None
+        if header:
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+            properties.UserProperty = [(HEADER, header)]
+        await self._call(self._there.publish(topic, body, 1, properties=properties))
 
     async def broken(self) -> str:
         return await asyncio.shield(self._answers.broken)

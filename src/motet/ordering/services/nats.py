@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import nats.errors
 from nats.aio.client import Client
@@ -13,14 +14,20 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from motet.errors import Disconnected, MisuseError, NotAuthorised
-from motet.ordering.services.base import Notify, Service, Topics, Url
-from motet.ordering.services.reconnection import Answers, Reconnecting, ServiceConnection
+from motet.ordering.services.base import HEADER, Notify, Service, Topics, Url, words_match
+from motet.ordering.services.reconnection import (
+    Answers,
+    Patterns,
+    Reconnecting,
+    ServiceConnection,
+)
 
 PORT = 4222
 CONNECT_S = 2
 PING_S = 5
 UNANSWERED_PINGS = 2
 LOOK_S = 0.2
+MOST_HEADER_BYTES = 256 * 1024
 ADVICE = "start one with `nats-server -a 127.0.0.1 -p {port}`"
 TOPICS = Topics("NATS", " \t\r\n*>", 200)
 
@@ -37,6 +44,9 @@ def check_pattern(pattern: str) -> None:
         raise MisuseError(f"{pattern!r} is not a pattern of NATS; write for example 'orders.>'")
 
 
+PATTERNS = Patterns(check_pattern, partial(words_match, separator=".", one="*", rest=">"))
+
+
 def nats_core(url: str) -> Service:
     at = Url(url, PORT)
     if at.path:
@@ -47,7 +57,8 @@ def nats_core(url: str) -> Service:
         ADVICE.format(port=at.port),
         lambda notify: NatsConnection(at, name, notify),
         check_topic,
-        check_pattern=check_pattern,
+        patterns=PATTERNS,
+        most_header_bytes=MOST_HEADER_BYTES,
     )
 
 
@@ -160,9 +171,9 @@ class NatsConnection(ServiceConnection):
                 await subscription.unsubscribe()
             await self._passed()
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         try:
-            await self._link.nc.publish(topic, body)
+            await self._link.nc.publish(topic, body, headers=headers_of(header))
         except nats.errors.Error as error:
             raise self._link.failure(error) from error
         await self._passed()
@@ -176,7 +187,7 @@ class NatsConnection(ServiceConnection):
             task.cancel()
 
     async def _came(self, message: Msg) -> None:
-        self._notify(message.subject, message.data)
+        self._notify(message.subject, message.data, header_in(message))
 
     def _passed(self) -> asyncio.Future[None]:
         """Done when the server has everything up to here; one message for each iteration."""
@@ -199,3 +210,11 @@ class NatsConnection(ServiceConnection):
         for future in self._rounds.popleft():
             if not future.done():
                 future.set_result(None)
+
+
+def headers_of(header: str) -> dict[str, str] | None:
+    return {HEADER: header} if header else None
+
+
+def header_in(message: Msg) -> str:
+    return message.headers.get(HEADER, "") if message.headers else ""

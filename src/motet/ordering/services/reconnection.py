@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from motet.errors import ClosedError, Disconnected, MisuseError, MotetError, NoAnswer
 from motet.ordering.services.base import (
@@ -38,11 +39,16 @@ class ServiceConnection(ABC):
     async def subscribe(self, topics: Sequence[str]) -> None:
         """Return when all are effective. A topic that is subscribed already may come again."""
 
-    @abstractmethod
-    async def unsubscribe(self, topic: str) -> None: ...
+    async def subscribe_patterns(self, patterns: Sequence[str]) -> None:
+        """As `subscribe`, if the service has patterns. It may not tell them from topics."""
+        await self.subscribe(patterns)
 
     @abstractmethod
-    async def publish(self, topic: str, body: bytes) -> None: ...
+    async def unsubscribe(self, topic: str) -> None:
+        """Of a topic or a pattern."""
+
+    @abstractmethod
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None: ...
 
     @abstractmethod
     async def broken(self) -> str:
@@ -51,6 +57,14 @@ class ServiceConnection(ABC):
     @abstractmethod
     async def close(self) -> None:
         """End it, whatever its state; must not raise."""
+
+
+class Patterns(NamedTuple):
+    """What a service takes for a pattern, and which topics it then gives."""
+
+    check: Callable[[str], None]
+    """Raises `MisuseError`."""
+    matches: Callable[[str, str], bool]
 
 
 class Reconnecting(Service):
@@ -63,21 +77,23 @@ class Reconnecting(Service):
         connect: Callable[[Notify], ServiceConnection],
         check_topic: Callable[[str], None],
         *,
-        check_pattern: Callable[[str], None] | None = None,
+        patterns: Patterns | None = None,
+        most_header_bytes: int = 0,
         lossless: bool = False,
         forget: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`advice`: what to do if nobody answers. `connect` makes a connection that is not open.
-        `check_pattern`: if the service has patterns, and its connections take them for topics.
         `forget` is called with a topic that is not subscribed any more."""
         self.name = name
         self.lossless = lossless
         self._advice = advice
         self._connect = connect
         self._check_topic = check_topic
-        self._check_pattern = check_pattern
+        self.most_header_bytes = most_header_bytes
+        self._patterns = patterns
         self._forget = forget
-        self._topics: dict[str, None] = {}
+        self._topics: dict[str, bool] = {}
+        """What is subscribed, and whether it is a pattern."""
         self._connection: ServiceConnection | None = None
         self._back: asyncio.Future[None] | None = None  # a connection is there again
         self._why = ""
@@ -109,33 +125,39 @@ class Reconnecting(Service):
 
     async def subscribe(self, topic: str) -> None:
         self._check_topic(topic)
-        await self._subscribe(topic)
+        await self._subscribe(topic, False)
 
     async def subscribe_pattern(self, pattern: str) -> None:
-        if self._check_pattern is None:
-            await super().subscribe_pattern(pattern)
-        else:
-            self._check_pattern(pattern)
-            await self._subscribe(pattern)
+        self.check_pattern(pattern)
+        await self._subscribe(pattern, True)
 
-    async def _subscribe(self, topic: str) -> None:
+    def check_pattern(self, pattern: str) -> None:
+        if self._patterns is None:
+            super().check_pattern(pattern)
+        else:
+            self._patterns.check(pattern)
+
+    def matches(self, pattern: str, topic: str) -> bool:
+        return self._patterns is not None and self._patterns.matches(pattern, topic)
+
+    async def _subscribe(self, topic: str, is_pattern: bool) -> None:
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                while not await self._subscribed(topic):
+                while not await self._subscribed(topic, is_pattern):
                     await asyncio.sleep(0)
         except TimeoutError as error:
             raise NoAnswer(f"{self.name} does not confirm topic {topic!r}: {self._why}") from error
 
-    async def _subscribed(self, topic: str) -> bool:
+    async def _subscribed(self, topic: str, is_pattern: bool) -> bool:
         connection = await self._up()
         try:
-            await connection.subscribe([topic])
+            await _subscribe_to(connection, {topic: is_pattern})
         except Disconnected:
             await connection.broken()
             return False
         if connection is not self._connection:
             return False
-        self._topics[topic] = None
+        self._topics[topic] = is_pattern
         return True
 
     async def unsubscribe(self, topic: str) -> None:
@@ -148,14 +170,14 @@ class Reconnecting(Service):
                     await connection.unsubscribe(topic)
         self._forget(topic)
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
         connection = self._connection
         if connection is None:
             self._check_open()
             raise Disconnected(f"{self.name} is away: {self._why}")
         self._check_topic(topic)
-        self.check_body(body)
-        await connection.publish(topic, body)
+        self.check_body(body, header)
+        await connection.publish(topic, body, header)
 
     def _check_open(self) -> None:
         if self._task is None:
@@ -199,8 +221,8 @@ class Reconnecting(Service):
                 await connection.open()
                 self.most_bytes = connection.most_bytes
                 asked: set[str] = set()
-                while new := [topic for topic in self._topics if topic not in asked]:
-                    await connection.subscribe(new)
+                while new := {each: p for each, p in self._topics.items() if each not in asked}:
+                    await _subscribe_to(connection, new)
                     asked.update(new)
                 for topic in sorted(asked.difference(self._topics)):
                     await connection.unsubscribe(topic)
@@ -212,6 +234,15 @@ class Reconnecting(Service):
                 ) from error
             raise
         return connection
+
+
+async def _subscribe_to(connection: ServiceConnection, wanted: Mapping[str, bool]) -> None:
+    topics = [each for each, is_pattern in wanted.items() if not is_pattern]
+    patterns = [each for each, is_pattern in wanted.items() if is_pattern]
+    if topics:
+        await connection.subscribe(topics)
+    if patterns:
+        await connection.subscribe_patterns(patterns)
 
 
 class Answers:

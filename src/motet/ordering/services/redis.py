@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 
 from redis.asyncio.connection import Connection as Socket
 from redis.asyncio.retry import Retry
@@ -14,14 +16,47 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from motet.errors import Disconnected, MisuseError, NotAuthorised, UnavailableError
 from motet.ordering.services.base import OPEN_TIMEOUT_S, Notify, Service, Topics, Url
-from motet.ordering.services.reconnection import Answers, Reconnecting, ServiceConnection
+from motet.ordering.services.reconnection import (
+    Answers,
+    Patterns,
+    Reconnecting,
+    ServiceConnection,
+)
 
 PORT = 6379
 PING_S = 5.0
 SILENCE_S = 15.0
 ADVICE = "start one with `redis-server --port {port}`"
 TOPICS = Topics("Redis", "", 1000)
+SPECIAL = re.compile(r"\\(.)|\*|\?|\[(\^?)([^]]+)\]", re.DOTALL)
 NOT_ALLOWED = ("NOPERM", "NOAUTH", "WRONGPASS")
+
+
+def check_pattern(pattern: str) -> None:
+    """`orders.*` is all topics that begin so; `?` is one character, `[ab]` is one of these."""
+    if not pattern or not pattern.isprintable() or not any(char in pattern for char in "*?["):
+        raise MisuseError(f"{pattern!r} is not a pattern of Redis; write for example 'orders.*'")
+
+
+def matches(pattern: str, topic: str) -> bool:
+    return _expression(pattern).fullmatch(topic) is not None
+
+
+@lru_cache
+def _expression(pattern: str) -> re.Pattern[str]:
+    found, at = "", 0
+    for special in SPECIAL.finditer(pattern):
+        found += re.escape(pattern[at : special.start()])
+        at = special.end()
+        literal, negated, chars = special.groups()
+        if literal is not None:
+            found += re.escape(literal)
+        elif chars is not None:
+            inner = re.escape(chars).replace("\\-", "-")
+            found += f"[{negated}{inner}]"
+        else:
+            found += ".*" if special[0] == "*" else "."
+    return re.compile(found + re.escape(pattern[at:]), re.DOTALL)
 
 
 def redis(url: str) -> Service:
@@ -34,6 +69,7 @@ def redis(url: str) -> Service:
         ADVICE.format(port=at.port),
         lambda notify: RedisConnection(at, name, notify),
         TOPICS.check,
+        patterns=Patterns(check_pattern, matches),
     )
 
 
@@ -93,7 +129,7 @@ class Pipe:
             while True:
                 try:
                     answer = await self._socket.read_response(disconnect_on_error=False)
-                except ResponseError as error:
+                except (ResponseError, AuthenticationError) as error:
                     answer = error
                 self.heard_s = loop.time()
                 self._take(answer)
@@ -113,6 +149,7 @@ class RedisConnection(ServiceConnection):
         self._sent: deque[asyncio.Future[None] | None] = deque()
         self._asked: deque[asyncio.Future[None]] = deque()
         self._pulse: asyncio.Task[None] | None = None
+        self._patterns: set[str] = set()
 
     async def open(self) -> None:
         try:
@@ -137,8 +174,16 @@ class RedisConnection(ServiceConnection):
     async def subscribe(self, topics: Sequence[str]) -> None:
         await asyncio.gather(*[self._ask("SUBSCRIBE", topic) for topic in topics])
 
+    async def subscribe_patterns(self, patterns: Sequence[str]) -> None:
+        self._patterns.update(patterns)
+        await asyncio.gather(*[self._ask("PSUBSCRIBE", pattern) for pattern in patterns])
+
     async def unsubscribe(self, topic: str) -> None:
-        await self._ask("UNSUBSCRIBE", topic)
+        if topic in self._patterns:
+            self._patterns.discard(topic)
+            await self._ask("PUNSUBSCRIBE", topic)
+        else:
+            await self._ask("UNSUBSCRIBE", topic)
 
     def _ask(self, command: str, topic: str) -> asyncio.Future[None]:
         future = self._answers.expect()
@@ -146,7 +191,8 @@ class RedisConnection(ServiceConnection):
         self._subscribing.send(command, topic)
         return future
 
-    async def publish(self, topic: str, body: bytes) -> None:
+    async def publish(self, topic: str, body: bytes, header: str = "") -> None:
+        assert not header, "Redis has none"
         future = self._answers.expect()
         self._sent.append(future)
         self._publishing.send("PUBLISH", topic, body)
@@ -161,6 +207,8 @@ class RedisConnection(ServiceConnection):
         match answer:
             case [b"message", bytes(topic), bytes(body)]:
                 self._notify(topic.decode(), body)
+            case [b"pmessage", _, bytes(topic), bytes(body)]:
+                self._notify(topic.decode(), body)
             case [b"pong", *_] | b"PONG" | "PONG":
                 pass
             case _ if self._asked:
@@ -169,9 +217,13 @@ class RedisConnection(ServiceConnection):
                     self._settle(future, answer)
 
     def _settle(self, future: asyncio.Future[None], answer: object) -> None:
-        if not isinstance(answer, ResponseError):
+        if not isinstance(answer, ResponseError | AuthenticationError):
             future.set_result(None)
-        elif str(answer).startswith(NOT_ALLOWED) or "permission" in str(answer):
+        elif (
+            isinstance(answer, AuthenticationError)
+            or str(answer).startswith(NOT_ALLOWED)
+            or "permission" in str(answer)
+        ):
             future.set_exception(NotAuthorised(f"{self._name} refuses it: {answer}"))
         else:
             future.set_exception(UnavailableError(f"{self._name} refuses it: {answer}"))

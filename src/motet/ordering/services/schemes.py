@@ -38,6 +38,12 @@ def _redis(url: str) -> Service:
     return redis(url)
 
 
+def _rabbitmq(url: str) -> Service:
+    from motet.ordering.services.rabbitmq import rabbitmq
+
+    return rabbitmq(url)
+
+
 def _motet(url: str) -> Service:
     from motet.ordering.services.motet import MotetService
 
@@ -66,6 +72,7 @@ _SERVICES: dict[str, Callable[[str], Service]] = {
     "jetstream": _needs("nats-py", "nats", _jetstream),
     "mqtt": _needs("aiomqtt", "mqtt", _mqtt),
     "redis": _needs("redis-py", "redis", _redis),
+    "amqp": _needs("aio-pika", "rabbitmq", _rabbitmq),
     "motet": _motet,
     "inproc": _motet,  # a broker in this event loop
 }

@@ -35,6 +35,8 @@ MAX_UNSETTLED: Final = 16384
 """Requests of one instance that may be neither published nor given back."""
 MAX_TOPICS_OF_STREAM: Final = 1000
 """In mode `pairs`: that it has ever had."""
+MAX_STREAMS_OF_CLIENT: Final = 1000
+"""Of one instance, whose home is one site."""
 MAX_ASKED: Final = 1024
 """Numbers that one `AskNumbers` may name."""
 LAST_NUMBER: Final = 2**62
@@ -54,6 +56,8 @@ PUBLISHED: Final = 2
 """Its publisher has confirmed that the event was published."""
 FORGOTTEN: Final = 3
 """The site does not remember it any more."""
+UNGIVEN: Final = 4
+"""The site has not given it: who says that there is such an event has made it up."""
 
 
 class Timestamp(Struct, array_like=True, frozen=True, gc=False):
@@ -89,7 +93,7 @@ class OrderWelcome(Struct, tag="ord=", array_like=True, frozen=True):
     these names or prefixes (they end with `*`) live at these sites, all others at `elsewhere`.
     `answered`: requests of this instance up to this one were taken before. 0: the site does not
     know the instance, or has forgotten it: of what it had not confirmed, nothing is open. It goes
-    on with its next request."""
+    on with its next request. `founding` differs if the site has lost its state and begins anew."""
 
     site: str
     line: tuple[tuple[str, str], ...]
@@ -101,6 +105,7 @@ class OrderWelcome(Struct, tag="ord=", array_like=True, frozen=True):
     """How long a stream is kept whose client says nothing."""
     heartbeat_s: float
     answered: int = 0
+    founding: int = 0
 
 
 @frame(senders=SEQUENCED)
@@ -200,7 +205,7 @@ class AskNumbers(Struct, tag="what", array_like=True, frozen=True):
 
 @frame()
 class Told(Struct, tag="what=", array_like=True, frozen=True):
-    """`answers`: number, state, and the timestamp if it is void or published."""
+    """`answers`: number, state, and the timestamp if the site has told it to the publisher."""
 
     topic: int
     answers: tuple[tuple[int, int, Timestamp | None], ...]

@@ -33,6 +33,7 @@ from motet.protocol.sequencing.messages import (
     OPEN,
     PAIRS,
     PUBLISHED,
+    UNGIVEN,
     VOID,
     Changed,
     ChangeMade,
@@ -86,8 +87,18 @@ class SiteEffects(NamedTuple):
     """Frames to instances of clients. Lost if they are not connected: they ask again."""
 
 
-def effects() -> SiteEffects:
-    return SiteEffects([], [])
+class Nobody(list[tuple[str, Frame]]):
+    """Answers that nobody gets are not even made."""
+
+    def append(self, answer: tuple[str, Frame]) -> None:
+        """Dropped."""
+
+    def extend(self, answers: Iterable[tuple[str, Frame]]) -> None:
+        """Dropped; a generator does not run."""
+
+
+def effects(*, answers: bool = True) -> SiteEffects:
+    return SiteEffects([], [] if answers else Nobody())
 
 
 class Site:
@@ -401,11 +412,13 @@ class Site:
                 del self.instances[client]
 
     def became(self, topic: int, number: int) -> tuple[int, Timestamp | None]:
-        """The state of a number, and its timestamp if it is void or published."""
+        """The state of a number, and its timestamp if it is complete."""
+        if number > self.number[topic]:
+            return UNGIVEN, None
         record = self.given[topic].get(number)
         if record is None:
             return FORGOTTEN, None
-        if record.state == OPEN or record.answered == ON_ITS_WAY:
+        if record.answered == ON_ITS_WAY:
             return OPEN, None
         return record.state, record.stamp
 

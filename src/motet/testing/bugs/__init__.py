@@ -20,6 +20,7 @@ from motet.testing.bugs import (
     refusals,
     routing,
     sessions,
+    standbys,
     strays,
     transactions,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "refusals",
     "routing",
     "sessions",
+    "standbys",
     "strays",
     "transactions",
 ]

@@ -16,7 +16,6 @@ from motet.protocol.sequencing.facts import NumbersRequested
 from motet.protocol.sequencing.groups import Groups
 from motet.protocol.sequencing.messages import (
     CAUSAL,
-    PAIRS,
     VOID,
     StampPassage,
     Timestamp,
@@ -54,7 +53,7 @@ def new_partners_are_not_told(original: Any, self: Groups, topic: int, other: in
     self.fresh.pop(topic, None)
 
 
-@mutation("ordering", "notification-order", mode=PAIRS)
+@mutation("ordering", "notification-order", schedule="a-stream-drops-a-topic-after-an-event")
 @around(Site, "_change")
 def a_stream_counts_with_what_it_has_now(original: Any, self: Site, passage: Any, out: Any) -> None:
     """In mode `pairs` a stream is noted with its present topics, and not with all it has ever

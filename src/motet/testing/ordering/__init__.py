@@ -6,7 +6,8 @@ What lives here
     history      what publishers, streams and sites did, for the checkers
     checkers/    one file per guarantee, written against the history only
     recorder     writes the history from the frames between clients and sites
-    sites        the simulated driver of real site cores, with a journal that may lose its end
+    sites        the simulated driver of replicas of sites, and of their witness, with real cores
+                 and a journal that may lose its end
     service      an event service that delays, reorders, doubles, and loses if it may
     clients, applications   the real machine of a client, and what its application does
     plan, mishaps   how large a run is, which faults it has, and their injection

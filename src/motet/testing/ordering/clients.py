@@ -63,7 +63,7 @@ class OrderClient:
         self._ends: dict[str, End] = {}
         """By site, as the machine names it."""
         self._wanted: dict[str, None] = {}
-        self._connections = 0
+        self._connections = self._turns = 0
         self._now = self._due = 0.0
         self._inbox: list[Any] | None = None
         world.service.attach(self)
@@ -130,7 +130,10 @@ class OrderClient:
     def _dial(self, site: str) -> None:
         if self.over or site in self._ends or site not in self._wanted:
             return
-        other = self.world.sites[site or self.entry]
+        named = self.machine.addresses.get(site, "") if site else self.world.addresses[self.entry]
+        turns = named.split(",")
+        self._turns += 1
+        other = self.world.sites[turns[self._turns % len(turns)]]
         if other.core is None or other.paused or self.isolated or self.paused:
             self._dial_soon(site)
             return

@@ -32,6 +32,14 @@ class OrderPlan(Struct, frozen=True):
     sync_s: float = 0.01
     """The longest time until facts are durable."""
 
+    standbys: int = 0
+    """How many sites have one, from the lowest."""
+    witness: bool = True
+    """Without it, an operator promotes."""
+    patience_s: float = 0.8
+    near_s: tuple[float, float] = (0.001, 0.01)
+    """Between the replicas of a site, and to their witness."""
+
     # ── the event service ────────────────────────────────────────────────────────────────
     lossless: bool = True
     service_s: tuple[float, float] = (0.001, 0.005)
@@ -95,6 +103,33 @@ SMALL: dict[str, Any] = {
     "failed": 0.0,
 }
 """Runs that are repeated with a crash at each step."""
+
+
+PAIR_FAULTS: dict[str, float] = {
+    "kill_primary": 1.2,
+    "kill_witness": 0.5,
+    "part": 1.2,
+    "pause_primary": 0.8,
+    "fresh_standby": 0.4,
+    "promote": 0.6,
+    "slow_disk": 0.6,
+}
+"""More of them, where sites have standbys."""
+
+
+def draw_pairs(random: Random, plan: OrderPlan, changes: Mapping[str, Any]) -> OrderPlan:
+    """Half of all runs have standbys."""
+    standbys = random.randint(1, plan.sites) if random.random() < 0.5 else 0
+    witness, patience_s = random.random() < 0.8, random.choice((0.4, 0.8, 1.5))
+    drawn: dict[str, Any] = {
+        "standbys": standbys,
+        "witness": witness,
+        "patience_s": patience_s,
+        "near_s": random.choice(((0.001, 0.01), (0.001, 0.01), (0.02, 0.08))),
+    }
+    if changes.get("standbys", standbys):
+        drawn["lease_s"] = max(plan.lease_s, 2.0)  # each answer passes two disks
+    return replace(plan, **{key: changes.get(key, value) for key, value in drawn.items()})
 
 
 def draw_plan(random: Random, changes: Mapping[str, Any]) -> OrderPlan:

@@ -7,6 +7,7 @@ time to come to rest and one event more on each topic.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from motet.testing.faults import FaultMenu
 from motet.testing.ordering.clients import OrderClient
@@ -25,6 +26,9 @@ CALM = {
     "quiet_s": 8.0,
     "hop_s": (0.001, 0.001),
     "client_hop_s": (0.001, 0.001),
+    "near_s": (0.001, 0.001),
+    "patience_s": 0.3,
+    "witness": True,
     "service_s": (0.001, 0.001),
 }
 SOON_S = 0.6
@@ -35,14 +39,16 @@ class ScheduledWorld(World):
     """A world whose applications do what a schedule says. `placement`: the position of the site of
     each topic. Each client has at most one stream."""
 
-    def __init__(self, mode: str, placement: Mapping[str, int], *, story: bool = False) -> None:
-        needs = {**CALM, "mode": mode, "sites": 1 + max(placement.values())}
+    def __init__(
+        self, mode: str, placement: Mapping[str, int], *, standbys: int = 0, story: bool = False
+    ) -> None:
+        needs = {**CALM, "mode": mode, "sites": 1 + max(placement.values()), "standbys": standbys}
         super().__init__(0, FaultMenu(), needs=needs, story=story)
         self.topics = list(placement)
         self.placement = {topic: self.line[at] for topic, at in placement.items()}
         self.acting = False
         self.cast: dict[str, OrderClient] = {}
-        for site in self.sites.values():
+        for site in self.processes.values():
             site.start()
         self.wait()
 
@@ -98,23 +104,33 @@ class ScheduledWorld(World):
 
 
 Schedule = Callable[[ScheduledWorld], None]
-SCHEDULES: dict[str, tuple[str, Mapping[str, int], Schedule]] = {}
-"""By name: mode, placement, and what happens."""
 
 
-def schedule(mode: str, **placement: int) -> Callable[[Schedule], Schedule]:
+class StagedRun(NamedTuple):
+    mode: str
+    placement: Mapping[str, int]
+    standbys: int
+    """How many sites have one, from the lowest."""
+    happens: Schedule
+
+
+SCHEDULES: dict[str, StagedRun] = {}
+
+
+def schedule(mode: str, standbys: int = 0, /, **placement: int) -> Callable[[Schedule], Schedule]:
     def register(happens: Schedule) -> Schedule:
-        SCHEDULES[happens.__name__.replace("_", "-")] = (mode, placement, happens)
+        staged = StagedRun(mode, placement, standbys, happens)
+        SCHEDULES[happens.__name__.replace("_", "-")] = staged
         return happens
 
     return register
 
 
 def perform(name: str, *, story: bool = False) -> ScheduledWorld:
-    mode, placement, happens = SCHEDULES[name]
-    stage = ScheduledWorld(mode, placement, story=story)
+    staged = SCHEDULES[name]
+    stage = ScheduledWorld(staged.mode, staged.placement, standbys=staged.standbys, story=story)
     try:
-        happens(stage)
+        staged.happens(stage)
         stage.rest()
     except RunHalted:
         stage.odd("invariants", "the run ended early")
@@ -130,7 +146,7 @@ def a_timestamp_is_slow_between_two_sites(stage: ScheduledWorld) -> None:
     for name, topics in {"w": "ad", "x": "db", "y": "bc", "z": "ca"}.items():
         stage.stream(name, *topics)
     stage.publishers(pa="a", pd="d", pb="b", pc="c")
-    stage.sites["S0"].wires["S2"].stalled_until = stage.agenda.now + 0.4
+    stage.wire_between[frozenset(("S0", "S2"))].stalled_until = stage.agenda.now + 0.4
     for topic in "adbc":
         stage.publish(f"p{topic}", topic, wait_s=0.05)
     stage.wait()
@@ -223,6 +239,53 @@ def a_stream_expires_without_knowing_it(stage: ScheduledWorld) -> None:
     stage.release("x", "T")
 
 
+# ── replicas ─────────────────────────────────────────────────────────────────────────────
+
+
+@schedule(CAUSAL, 1, T=0)
+def both_replicas_die_before_the_second_disk_is_done(stage: ScheduledWorld) -> None:
+    """The standby comes back first, and leads without what its disk has lost."""
+    one, other = stage.sites["S0"], stage.sites["S0b"]
+    stage.stream("x", "T")
+    stage.publish("p", "T")
+    other.slow_disk_s = 2.0
+    stage.publish("p", "T", "T", wait_s=0.3)
+    one.kill()
+    other.kill(loses=True)
+    other.slow_disk_s = 0.0
+    other.start()
+    stage.wait(3.0)
+    stage.publish("q", "T", wait_s=2.0)
+    one.start()
+    stage.wait(3.0)
+
+
+@schedule(CAUSAL, 1, T=0)
+def a_primary_dies_while_its_image_is_on_its_way(stage: ScheduledWorld) -> None:
+    """The standby was away. It must not lead before it has what happened meanwhile."""
+    one, other = stage.sites["S0"], stage.sites["S0b"]
+    stage.stream("x", "T")
+    stage.publish("p", "T")
+    other.kill()
+    stage.wait(2.0)
+    stage.publish("p", "T", "T", wait_s=2.0)
+    wire = stage.wire_between[frozenset(("S0", "S0b"))]
+    wire.hop_s = (0.4, 0.4)
+    other.start()
+    while one.core.pair.fed is None:
+        stage.wait(0.01)
+    stage.wait(0.2)
+    for end in list(one.ends.values()):
+        if end.connection.wire is wire:
+            stage.network.sever(end.connection)
+    wire.hop_s = None
+    one.kill()
+    stage.wait(3.0)
+    stage.publish("q", "T", wait_s=2.0)
+    one.start()
+    stage.wait(3.0)
+
+
 # ── clients ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -272,7 +335,7 @@ def a_publisher_wants_several_numbers_at_once(stage: ScheduledWorld) -> None:
 def a_publisher_turns_to_another_site(stage: ScheduledWorld) -> None:
     stage.stream("x", "T", "U")
     stage.publish("p", "T", "U", wait_s=2.0)
-    stage.sites["S0"].wires["S1"].stalled_until = stage.agenda.now + 0.3
+    stage.wire_between[frozenset(("S0", "S1"))].stalled_until = stage.agenda.now + 0.3
     stage.publish("p", "T", "U", wait_s=2.0)
 
 

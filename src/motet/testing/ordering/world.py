@@ -22,10 +22,10 @@ from motet.testing.history import Spans
 from motet.testing.ordering.clients import OrderClient
 from motet.testing.ordering.history import OrderHistory, UnmetWait
 from motet.testing.ordering.mishaps import OrderMishaps
-from motet.testing.ordering.plan import draw_plan
+from motet.testing.ordering.plan import draw_pairs, draw_plan
 from motet.testing.ordering.recorder import OrderRecorder
 from motet.testing.ordering.service import SimulatedService
-from motet.testing.ordering.sites import SimulatedSite
+from motet.testing.ordering.sites import SimulatedSite, SimulatedWitness
 from motet.testing.topology import edge_of
 from motet.testing.trace import Trace
 from motet.testing.transport import Network, Wire
@@ -52,7 +52,9 @@ class World:
         crash_at: int | None = None,
     ) -> None:
         self.random = Random(f"ordering {seed}")
-        self.plan = draw_plan(self.random, needs)
+        self.chance = Random(f"ordering {seed} pairs")
+        """For all that concerns standbys."""
+        self.plan = draw_pairs(self.chance, draw_plan(self.random, needs), needs)
         self.menu = menu
         self.crash_at = crash_at
         self.agenda = Agenda()
@@ -71,26 +73,74 @@ class World:
         self.acting = True
         self._events = self._tickets = 0
         self.sites = {name: SimulatedSite(self, name) for name in self.line}
+        """All replicas, by address."""
         self.wires: list[Wire] = []
+        self.wire_between: dict[frozenset[str], Wire] = {}
+        """By the addresses of its two ends."""
         for one, other in combinations(self.line, 2):
             wire = self.network.wire(edge_of(one, other), menu, Spans())
-            self.wires.append(wire)
-            self.sites[one].wires[other] = self.sites[other].wires[one] = wire
+            self._add_wire(wire)
+        self.witness: SimulatedWitness | None = None
+        self.pairs: dict[str, tuple[str, str]] = {}
+        """By site with a standby: its replicas."""
+        self._add_pairs()
+        self.addresses = {name: ",".join(self.pairs.get(name, (name,))) for name in self.line}
+        self.processes: dict[str, SimulatedSite] = dict(self.sites)
+        if self.witness is not None:
+            self.processes[self.witness.name] = self.witness
         self.service = SimulatedService(self)
         self.clients: list[OrderClient] = []
         self.mishaps = OrderMishaps(self)
 
+    def _add_wire(self, wire: Wire) -> None:
+        self.wires.append(wire)
+        self.wire_between[frozenset(wire.edge)] = wire
+
+    def _add_pairs(self) -> None:
+        plan = self.plan
+        for name in self.line[: plan.standbys]:
+            second = f"{name}b"
+            self.pairs[name] = (name, second)
+            self.sites[second] = SimulatedSite(self, second, name)
+        if self.pairs and plan.witness:
+            self.witness = SimulatedWitness(self, "W")
+        for one, other in combinations(self.sites, 2):
+            if frozenset((one, other)) not in self.wire_between:
+                sites = self.sites[one].site, self.sites[other].site
+                like = self.wire_between.get(frozenset(sites))
+                self._add_wire(Wire((one, other), one, () if like is None else like.rates, Spans()))
+                self.wires[-1].hop_s = plan.near_s if like is None else None
+        if self.witness is not None:
+            for name in self.sites:
+                self._add_wire(Wire((name, "W"), name, (), Spans()))
+                self.wires[-1].hop_s = plan.near_s
+
     # ── what is drawn and counted ────────────────────────────────────────────────────────
 
-    def settings(self, site: str) -> SiteConfig:
+    def settings(self, replica: SimulatedSite) -> SiteConfig:
+        site = replica.site
+        pair = self.pairs.get(site, (site,))
+        second = replica.name != site
         return SiteConfig(
             site,
             line=self.line,
             placement=tuple(self.placement.items()),
             elsewhere=self.line[0],
             mode=self.plan.mode,
+            incarnation=2 * replica.folders - (not second),
             lease_s=self.plan.lease_s,
             keep_s=self.plan.keep_s,
+            addresses={name: self.addresses[name] for name in self.line},
+            dials={
+                other: self.addresses[other]
+                for other in self.line
+                if other != site and self.wire_between[frozenset((site, other))].dialler == site
+            },
+            address=replica.name,
+            other=(pair[0] if second else pair[1]) if len(pair) > 1 else "",
+            second=second,
+            witness="W" if self.witness is not None and len(pair) > 1 else "",
+            patience_s=self.plan.patience_s,
         )
 
     def machine(self, client: str) -> OrderingMachine:
@@ -178,7 +228,10 @@ class World:
         self.note(f"mode {plan.mode}, {plan.sites} sites, {plan.topics} topics, {service} service")
         self.note(f"leases last {plan.lease_s:g} s, streams are kept {plan.keep_s:g} s")
         self.note(f"placement {self.placement}")
-        for site in self.sites.values():
+        if self.pairs:
+            witness = "a witness" if self.witness is not None else "no witness"
+            self.note(f"{', '.join(self.pairs)} have standbys, and {witness}")
+        for site in self.processes.values():
             site.start()
         for number in range(plan.clients):
             self.new_client(f"c{number}.1")
@@ -209,6 +262,26 @@ class World:
                     site.core.validate()
             except InvariantError as problem:
                 self.odd("invariants", f"{name} at rest: {problem}")
+        self._compare_pairs()
+
+    def _compare_pairs(self) -> None:
+        """At rest each pair has one primary, and a standby with the same state."""
+        for name, replicas in self.pairs.items():
+            cores = [self.sites[each].core for each in replicas]
+            if None in cores:
+                continue
+            leading = [core for core in cores if core.durable.seat.leads]
+            if len(leading) != 1:
+                self.odd("invariants", f"{len(leading)} replicas of {name} lead at rest")
+                continue
+            account = leading[0].pair.account()
+            if not account["in_step"] or account["stalled"]:
+                self.odd("settles", f"the standby of {name} is not in step at rest: {account}")
+            elif not leading[0].withheld():
+                self.validated += 1
+                one, other = (core.durable.site_digest() for core in cores)
+                if one != other:
+                    self.odd("replay", f"the replicas of {name} have different states")
 
     def _note_waits(self) -> None:
         waits: list[UnmetWait] = []

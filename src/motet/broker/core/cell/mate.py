@@ -19,7 +19,7 @@ from motet.broker.core.cell.bundle import Bundle, Word
 from motet.broker.core.durable import Durable
 from motet.broker.core.rebuild import rebuild
 from motet.broker.core.records import MACHINE_VERSION, decode_fact
-from motet.errors import NoClientsHere, PeerError, ProtocolError
+from motet.errors import NoClientsHere, PeerError, ProtocolError, StaleState
 from motet.model import OpId
 from motet.protocol.cell.messages import (
     Facts,
@@ -313,6 +313,10 @@ class MateCore:
         out.timers.extend(effects.timers)
 
     # ── inspection ───────────────────────────────────────────────────────────────────────
+
+    def outlives(self, error: str) -> bool:
+        """Whether it goes on when a neighbour ends the connection with this error."""
+        return error != StaleState.__name__
 
     def withheld(self) -> int:
         """A mate has no facts of its own."""
