@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, str] = {
     "model": "errors",
     "cloudevents": "model",
     "matching": "errors model",
+    "placement": "errors",
     # protocols: pure; the contract and the changes name types of all of them; a protocol takes
     # messages, facts and state of others, and the soft halves that it is composed with
     "protocol": "errors model protocol/*",
@@ -75,13 +76,13 @@ MAY_IMPORT: dict[str, str] = {
     "broker/driver": "errors model matching protocol protocol/* runtime runtime/* audit broker/*",
     # one order across topics, over services of others
     "ordering": (
-        "errors protocol protocol/sequencing protocol/session runtime client client/line "
+        "errors protocol protocol/sequencing protocol/session runtime audit client client/line "
         "client/session client/sync ordering/services"
     ),
     "ordering/services": "errors model runtime client",
     # the sequencer
     "sequencer": (
-        "errors model protocol protocol/link protocol/sequencing runtime runtime/log "
+        "errors model protocol protocol/link protocol/sequencing runtime runtime/log audit "
         "broker/folder broker/overlay broker/driver"
     ),
     # the client
@@ -103,6 +104,7 @@ MAY_IMPORT: dict[str, str] = {
     "spark/archive": "errors model spark",
     "spark/audit": "errors model matching audit",
     "spark/insight": "errors pictures spark spark/archive spark/replay",
+    "spark/placement": "errors audit placement",
     "spark/replay": "errors model client spark spark/archive",
     "spark/workload": "errors spark",
     # what convinces us: on top of everything

@@ -463,3 +463,228 @@ def spoilt(plant: Plant) -> World:
     world = deepcopy(clean())
     plant(world)
     return world
+
+
+# ── order across topics ──────────────────────────────────────────────────────────────────
+
+PUBLICATIONS = ("t1 a", "u1 b", "t2 b", "u2 a", "t3 a", "u3 b", "t4 b", "u4 a")
+"""Events in the order of their numbers, and who has published each. Everybody knew all before."""
+SEEN_BY = {"a.1.1": "a", "b.1.1": "b", "r.1.1": "r"}
+
+
+def clean_order() -> World:
+    """Two topics at one site, two publishers, three streams; one of them has dropped `t`."""
+    world: World = {table: [] for table in TABLES}
+    world["order_topics"] += [
+        {"site": "S1", "topic": topic, "id": id} for id, topic in enumerate("tu")
+    ]
+    for stream, client in SEEN_BY.items():
+        _stream(world, stream, client, "tu")
+    for at, words in enumerate(PUBLICATIONS, 1):
+        name, client = words.split()
+        publish_ordered(world, name, client, float(at))
+        for stream in SEEN_BY:
+            give(world, stream, name, float(at))
+    world["order_cuts"].append(_step(world, "r.1.1", "t0", what="dropped"))
+    return world
+
+
+def _stream(world: World, stream: str, client: str, topics: str, former: str = "") -> None:
+    place = {"stream": stream, "client": client, "former": former}
+    world["order_streams"].append({**place, "mode": "causal", "at": 0.0})
+    for topic in topics:
+        world["order_cuts"].append(_step(world, stream, f"{topic}0", what="cut"))
+
+
+def _step(world: World, stream: str, name: str, **more: Any) -> Row:
+    tables = ("order_cuts", "order_given", "order_lost")
+    nth = sum(row["stream"] == stream for table in tables for row in world[table])
+    return {"stream": stream, "nth": nth, "topic": name[0], "number": int(name[1:]), **more}
+
+
+def publish_ordered(
+    world: World, name: str, client: str, at: float, *, receipt: bool = True
+) -> Row:
+    nth = 1 + sum(row["client"] == client for row in world["order_published"])
+    place = {"topic": name[0], "number": int(name[1:]), "at": at, "client": client}
+    row = {**place, "nth": nth, "digest": int(at)}
+    world["order_published"].append(row)
+    world["order_numbers"].append(
+        {**place, "site": "S1", "request": nth, "entries": [], "nth": int(at)}
+    )
+    if receipt:
+        world["order_receipts"].append({**place, "nth": nth, "outcome": "published"})
+    return row
+
+
+def give(world: World, stream: str, name: str, at: float, **more: Any) -> Row:
+    client = stream.partition(".")[0]
+    known = sum(row["client"] == client for row in world["order_published"])
+    row = _step(world, stream, name, client=client, known=known, digest=int(at), at=at, **more)
+    world["order_given"].append(row)
+    return row
+
+
+def _given(world: World, stream: str, name: str) -> Row:
+    return next(
+        row
+        for row in world["order_given"]
+        if (row["stream"], row["topic"], row["number"]) == (stream, name[0], int(name[1:]))
+    )
+
+
+def _swapped(world: World, stream: str, one: str, other: str) -> None:
+    first, second = _given(world, stream, one), _given(world, stream, other)
+    first["nth"], second["nth"] = second["nth"], first["nth"]
+
+
+def _twice(world: World) -> None:
+    give(world, "a.1.1", "t2", 3.0)
+
+
+def _back(world: World) -> None:
+    _swapped(world, "r.1.1", "t3", "t4")
+
+
+def _unrelated(world: World) -> None:
+    """Two events whose publishers did not know of each other."""
+    publish_ordered(world, "t5", "x", 20.0)
+    publish_ordered(world, "u5", "y", 21.0)
+    for stream, names in {"a.1.1": ("t5", "u5"), "b.1.1": ("u5", "t5")}.items():
+        for name in names:
+            give(world, stream, name, 20.0 if name == "t5" else 21.0)
+
+
+def _effect_first(world: World) -> None:
+    """At one stream only, so that no two streams disagree."""
+    publish_ordered(world, "v1", "a", 20.0)
+    world["order_given"].append({**give(world, "b.1.1", "v1", 20.0), "stream": "b.9.1"})
+    publish_ordered(world, "w1", "b", 21.0)
+    _stream(world, "late.1.1", "late", "vw")
+    give(world, "late.1.1", "w1", 21.0)
+    give(world, "late.1.1", "v1", 20.0)
+    for stream in ("b.1.1", "b.9.1"):  # and they have that topic
+        world["order_cuts"].append(
+            {"stream": stream, "nth": -1, "topic": "v", "number": 0, "what": "cut"}
+        )
+
+
+def _in_a_circle(world: World) -> None:
+    for at, (name, client) in enumerate((("x1", "x"), ("y1", "y"), ("z1", "z"))):
+        publish_ordered(world, name, client, 20.0 + at)
+    for number, pair in enumerate((("x1", "y1"), ("y1", "z1"), ("z1", "x1"))):
+        stream = f"reader{number}.1.1"
+        _stream(world, stream, f"reader{number}", f"{pair[0][0]}{pair[1][0]}")
+        for name in pair:
+            give(world, stream, name, 20.0 + "xyz".index(name[0]))
+
+
+def _another_event(world: World) -> None:
+    _given(world, "r.1.1", "t3")["digest"] = 77
+
+
+def _two_requests(world: World) -> None:
+    row = world["order_numbers"][0]
+    world["order_numbers"].append({**row, "client": "another"})
+
+
+def _two_numbers(world: World) -> None:
+    row = world["order_numbers"][0]
+    world["order_numbers"].append({**row, "number": 50, "at": 30.0})
+
+
+def _wrong_receipt(world: World) -> None:
+    receipt = world["order_receipts"][-1]
+    receipt["number"] = 1
+
+
+def _two_ids(world: World) -> None:
+    world["order_topics"].append({"site": "S1", "topic": "t", "id": 4})
+
+
+def _two_names(world: World) -> None:
+    world["order_topics"].append({"site": "S1", "topic": "w", "id": 1})
+
+
+def _never_given(world: World) -> None:
+    world["order_given"].remove(_given(world, "r.1.1", "u2"))
+
+
+def _not_asked_for(world: World) -> None:
+    publish_ordered(world, "t5", "a", 20.0)
+    give(world, "r.1.1", "t5", 20.0)
+
+
+def _from_before(world: World) -> None:
+    cut = next(row for row in world["order_cuts"] if row["stream"] == "b.1.1")
+    cut["number"] = 2
+
+
+ORDER_PLANTS: dict[str, tuple[str, Plant]] = {
+    "given twice": ("notification-order", _twice),
+    "number back": ("notification-order causality", _back),
+    "disagreement": ("notification-order causality", _unrelated),
+    "effect before cause": ("causality", _effect_first),
+    "circle": ("causality", _in_a_circle),
+    "two events": ("numbers", _another_event),
+    "two requests": ("numbers", _two_requests),
+    "two numbers": ("numbers", _two_numbers),
+    "wrong receipt": ("numbers", _wrong_receipt),
+    "two ids": ("numbers", _two_ids),
+    "two names": ("numbers", _two_names),
+    "not given": ("completeness", _never_given),
+    "without the topic": ("completeness", _not_asked_for),
+    "below its cut": ("completeness", _from_before),
+}
+"""By kind: the guarantees that it breaks, and how it is planted."""
+
+
+def _forgotten_in_between(world: World) -> None:
+    _two_numbers(world)
+    world["order_forgotten"].append({"site": "S1", "client": "a", "at": 10.0})
+
+
+def _told_of_a_loss(world: World) -> None:
+    _never_given(world)
+    world["order_lost"].append(_step(world, "r.1.1", "u2"))
+
+
+def _tagged(world: World) -> None:
+    row = _given(world, "r.1.1", "u2")
+    row["is_late"] = True
+    row["nth"] = 99
+    drop = next(row for row in world["order_cuts"] if row["what"] == "dropped")
+    drop["nth"] = 100
+
+
+def _after_a_gap(world: World) -> None:
+    """What came tagged in the gap counts for the stream that has joined anew."""
+    _stream(world, "r.1.2", "r", "u", former="r.1.1")
+    publish_ordered(world, "u5", "a", 20.0)
+    publish_ordered(world, "u6", "a", 21.0)
+    next(row for row in world["order_cuts"] if row["stream"] == "r.1.2")["number"] = 4
+    give(world, "r.1.1", "u5", 20.0, is_late=True)
+    give(world, "r.1.2", "u6", 21.0)
+
+
+def _void(world: World) -> None:
+    """A number that nobody has is passed."""
+    publish_ordered(world, "u6", "a", 21.0)
+    for stream in SEEN_BY:
+        give(world, stream, "u6", 21.0)
+
+
+ORDER_EXCUSES: dict[str, Plant] = {
+    "a repeated request of a forgotten client": _forgotten_in_between,
+    "a loss that was told": _told_of_a_loss,
+    "a tagged event": _tagged,
+    "a gap": _after_a_gap,
+    "a void number": _void,
+}
+"""Nothing is wrong with these."""
+
+
+def spoilt_order(plant: Plant) -> World:
+    world = clean_order()
+    plant(world)
+    return world

@@ -113,4 +113,11 @@ def test_histories_of_the_simulator_are_audited(
 def test_every_command_is_run_here() -> None:
     """A new command is added above, so that it cannot break unnoticed."""
     group = typer.main.get_command(pipeline)
-    assert set(group.commands) == {"workload", "archive", "insight", "replay", "audit"}  # type: ignore[attr-defined]
+    assert set(group.commands) == {
+        "workload",
+        "archive",
+        "insight",
+        "replay",
+        "audit",
+        "placement",
+    }  # type: ignore[attr-defined]

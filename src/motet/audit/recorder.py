@@ -40,7 +40,9 @@ class Recording:
         self._part = f"{who}-{os.getpid()}-{secrets.token_hex(4)}"
         self._parts = 0
         self._lock = threading.Lock()
+        self._writing = threading.Lock()
         self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._marks: dict[str, dict[str, Any]] = {}
         self._over = threading.Event()
         self._failed = False
         folder.mkdir(parents=True, exist_ok=True)  # fail here rather than in the thread
@@ -50,6 +52,15 @@ class Recording:
     def add(self, table: str, row: dict[str, Any]) -> None:
         with self._lock:
             self._rows.setdefault(table, []).append(row)
+
+    def mark(self, table: str, row: dict[str, Any]) -> None:
+        """A row behind all that were added before; a later one replaces it until it is written."""
+        with self._lock:
+            self._marks[table] = row
+
+    def write_now(self) -> None:
+        """Write what was added, before this process does anything else."""
+        self._write()
 
     def close(self) -> None:
         """Write the rest. Idempotent."""
@@ -62,10 +73,17 @@ class Recording:
         self._write()
 
     def _write(self) -> None:
+        with self._writing:
+            self._write_all()
+
+    def _write_all(self) -> None:
         with self._lock:
             rows, self._rows = self._rows, {}
+            marks, self._marks = self._marks, {}
         if self._failed:
             return
+        for table, row in marks.items():
+            rows.setdefault(table, []).append(row)
         self._parts += 1
         try:
             # Referenced tables first: then a missing part causes no false violation.

@@ -5,6 +5,9 @@ brokers write the same tables, each those that it knows about. Times are seconds
 never. An operation is named "client/epoch/number", as `OpId` prints it; a session by client and
 epoch; an event by the session that published it and its number there, and, if it is exactly once,
 by its place: pubend and tick.
+
+Tables `order_…` are of order across topics, over any event service. Streams and clients are named
+as sites know them. An event is named by its topic and number.
 """
 
 from __future__ import annotations
@@ -69,14 +72,31 @@ TABLES: Final[dict[str, Columns]] = {
     "words": _columns("tx who at:time asked_at:time outcome number:int"),
     "hearers": _columns("tx client epoch"),
     "calls": _columns("tx op client epoch at:time subscriptions:ints"),
+    "order_sites": _columns("site line:texts mode elsewhere at:time"),
+    "order_topics": _columns("site topic id:int"),
+    "order_forgotten": _columns("site client at:time"),
+    "order_numbers": _columns(
+        "site client request:int topic number:int entries:ints nth:int at:time"
+    ),
+    "order_streams": _columns("stream client former mode at:time ended_at:time version:int"),
+    "order_cuts": _columns("stream nth:int what topic number:int at:time"),
+    "order_lost": _columns("stream nth:int topic number:int at:time"),
+    "order_given": _columns(
+        "stream client nth:int known:int topic number:int digest:int is_late:bool at:time"
+    ),
+    "order_published": _columns("client nth:int topic number:int digest:int place at:time"),
+    "order_receipts": _columns("client nth:int topic number:int outcome at:time"),
+    "recorded": _columns("pubend tick:int"),
 }
-"""By table: its columns and their kinds. The first column of every table is `run`."""
+"""By table: its columns and their kinds. The first column of every table is `run`. Rows that wait
+are written in the order of these tables, so all that a row of `recorded` covers is there before."""
 
 NAMED: Final = {
     "sessions": ("client", "epoch", "process"),
     "operations": ("op", "is_forgotten"),
     "transactions": ("tx",),
     "moves": ("process", "number"),
+    "order_streams": ("stream",),
 }
 """Tables in which a row may be written again when more is known, and their keys. The row with the
 highest version counts."""

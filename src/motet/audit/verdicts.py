@@ -18,6 +18,10 @@ GUARANTEES: Final = {
     "handover": "each event of a stream that was handed over went to exactly one side",
     "serializability": "isolated transactions are equivalent to some serial order",
     "moves": "every move was answered once, and one broker at a time had the session",
+    "notification-order": "streams that got two events got them in the same order",
+    "causality": "effects came behind their causes, and all streams fit into one order",
+    "numbers": "each number has one event, each request one number, as its receipt says",
+    "completeness": "streams got every event with a receipt in its turn, or were told",
 }
 """The guarantees, in the order in which they are reported."""
 

@@ -706,3 +706,75 @@ def _show_audit(found: Audit) -> None:
             say(f"  and {finding.count - len(finding.examples):,} more")
     verdict = "no violations" if found.is_clean else "VIOLATED"
     say(f"\n{verdict} ({found.seconds:.1f} s)")
+
+
+# ── placement ────────────────────────────────────────────────────────────────────────────
+
+
+@pipeline.command()
+@interruptible(ANEW)
+@plainly
+def placement(
+    directory: Annotated[str, argument("HISTORY", "Folder of histories.")],
+    sites: Annotated[
+        Path, option("FILE", "The sites, and where topics live now, as for `motet sequencer`.")
+    ],
+    to: Annotated[
+        Path | None, option("FILE", "Write the planned file of sites there.", "--out")
+    ] = None,
+    near: Annotated[
+        float, option("MS", "One-way delay between a client and the site near it.", min=0.0)
+    ] = 10.0,
+    far: Annotated[
+        float,
+        option("MS", "One-way delay between two sites, or a client and another site.", min=0.0),
+    ] = 100.0,
+    delay: Annotated[
+        list[str] | None, option("A-B=MS", "The delay between these two sites; may be repeated.")
+    ] = None,
+    seed: Annotated[int, option("N", "The same seed gives the same plan.")] = 0,
+    master: Master = None,
+    json: Json = False,
+) -> int:
+    """Plan where the topics of a sequencer should live.
+
+    From a history that clients of motet.ordering have recorded, Spark counts who publishes where,
+    and which topics streams combine. A local search then places topics and orders the line, so that
+    the mean time until a number is given gets short. What it predicts is printed for the present
+    placement and for the planned one.
+
+    Topics with numbers cannot move: sites with the new file begin with empty folders.
+    """
+    require_pyspark()
+    from motet.cli.placement import SitesToPlan
+
+    planned = SitesToPlan.load(sites, near, far, delay or [])
+    if to is not None and to.exists():
+        raise Misuse(f"{to} exists", "remove it, or give --out another name")
+    require_java()
+    from motet.spark.placement import topic_graph
+
+    spark = started("placement", master)
+    try:
+        with watched(spark, "counting"):
+            recorded = topic_graph(spark, directory, planned.line)
+    finally:
+        spark.stop()
+    with bar("rounds") as progress:
+        task = progress.add_task("planning", total=None, remark="")
+
+        def tell(done: int, of: int, mean_ms: float) -> None:
+            progress.update(task, completed=done, total=of, remark=f"mean {mean_ms:.1f} ms")
+
+        found = planned.plan(recorded, seed, tell)
+    if recorded.strays:
+        remark(f"{recorded.strays:,} publications came from near none of these sites")
+    if to is not None:
+        to.write_text(found.text)
+    if json:
+        say_json({**found.as_dict(), "file": None if to is None else str(to)})
+        return FINE
+    found.show()
+    if to is not None:
+        say(f"{to}: start sites with it and empty folders; topics with numbers cannot move")
+    return FINE

@@ -18,7 +18,7 @@ from motet.broker.driver.service import serve
 from motet.broker.folder.compaction import LEAST_BYTES
 from motet.broker.folder.journal import DURABILITIES
 from motet.broker.overlay.topology import LEGAL_NAME, Wiring, full_address
-from motet.cli.broker import Heartbeat, Kept, SnapshotBytes, WhileStdin, stop_with_stdin
+from motet.cli.broker import Heartbeat, History, Kept, SnapshotBytes, WhileStdin, stop_with_stdin
 from motet.cli.console import FINE, CommandFailed, Misuse, say, say_json
 from motet.cli.options import DEFAULT_DIRECTORY, Json, argument, option, switch
 from motet.client.channel import RequestChannel, ask_all
@@ -133,6 +133,7 @@ def site(
     witness: Witness = None,
     patience: Patience = None,
     snapshot_bytes: SnapshotBytes = LEAST_BYTES,
+    history: History = None,
     while_stdin: WhileStdin = False,
     json: Json = False,
 ) -> int:
@@ -174,7 +175,7 @@ def site(
     place = f"{config.name}-standby" if config.second else config.name
     folder = data or DEFAULT_DIRECTORY / place
     return _serve(
-        lambda: open_site(config, wiring, folder, kept, snapshot_bytes),
+        lambda: open_site(config, wiring, folder, kept, snapshot_bytes, history),
         config.name,
         json=json,
         while_stdin=while_stdin,

@@ -18,9 +18,10 @@ What lives here
     delivery      the rule of delivery: clocks, and what they hold back
     spans         sets of numbers
     envelope      how a batch of events travels as one message
+    history       records what a client publishes and is given, for the audit
 
-May import: errors, the frames in `motet.protocol`, `motet.runtime`, and of `motet.client` its line,
-checks and facades.
+May import: errors, the frames in `motet.protocol`, `motet.runtime`, `motet.audit`, and of
+`motet.client` its line, checks and facades.
 
 Must never: read a clock or a socket in a machine; deliver an event untagged before what its
 timestamp names; use a number after half of its lease; keep anything unbounded.

@@ -16,8 +16,10 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self, cast
 
+from motet.audit.recorder import Recording, folder_of
 from motet.client.checks import checked_time, checked_wait
 from motet.client.client import AwaitableContext, opens
 from motet.client.loop_guard import LoopGuard
@@ -56,6 +58,7 @@ from motet.ordering.contract import (
 )
 from motet.ordering.envelope import LONGEST_KEY, SHORTEST_KEY
 from motet.ordering.events import Gap, Joined, LostEvents, OrderedEvent, OrderReceipt
+from motet.ordering.history import OrderingHistory
 from motet.ordering.machine import COUNTED, TAGGED, OrderingMachine, OrderingOptions
 from motet.ordering.services import Service, service_of
 from motet.ordering.sites import SiteConnection, addresses_of
@@ -265,6 +268,8 @@ class OrderingClient:
         self.machine = self.machine_type(f"{client_id}-{secrets.token_hex(6)}", options)
         self.buffer = options.limits.buffer
         self.guard = LoopGuard()
+        self.history: OrderingHistory | None = None
+        """Records what happens, if a history is wanted."""
         self.error: MotetError | None = None
         """Why it has ended; None while it has not."""
         self._window = options.window
@@ -394,15 +399,21 @@ class OrderingClient:
 
     def drop_stream(self, stream: OrderedStream, error: MotetError) -> None:
         if self._streams.pop(stream._key, None) is not None:
+            self._record_end(stream)
             self._feed(WantClose(stream._key))
         stream._end(error)
 
     async def close_stream(self, stream: OrderedStream) -> None:
         if self._streams.pop(stream._key, None) is None:
             return
+        self._record_end(stream)
         stream._end(ClosedError("the stream is closed"))
         with suppress(MotetError):  # its site forgets it by itself
             await self.answer(lambda ticket: WantClose(stream._key, ticket), LEAVE_S, "close")
+
+    def _record_end(self, stream: OrderedStream) -> None:
+        if self.history is not None:
+            self.history.ended(stream._key, self.machine.clocks(stream._key))
 
     # ── answers ──────────────────────────────────────────────────────────────────────────
 
@@ -445,6 +456,8 @@ class OrderingClient:
             self._carry_out(self.machine.steps(inputs, self._loop.time()))
 
     def _carry_out(self, effects: ClientEffects) -> None:
+        if self.history is not None:
+            self.history.carried(effects, self._last, self._publishing, self._entry.name)
         for name in effects.dials:
             self._dial(name)
         if effects.sends:
@@ -599,6 +612,7 @@ class OrderingClient:
             return
         self.error = error
         for stream in self._streams.values():
+            self._record_end(stream)
             stream._end(error)
         self._streams.clear()
         for done in self._answers.values():
@@ -626,6 +640,8 @@ class OrderingClient:
         await asyncio.gather(*(site.close() for site in self._sites))
         await asyncio.gather(*calls, return_exceptions=True)
         await self.service.close()
+        if self.history is not None:
+            self.history.close()
 
     async def _leave(self) -> None:
         with suppress(MotetError):
@@ -691,6 +707,7 @@ async def connect(
     headers: bool = False,
     key: bytes = b"",
     credentials: bytes = b"",
+    history: str | Path | None = None,
     timeout: float = CONNECT_S,
 ) -> OrderingClient:
     """Order the events of a service, given by its URL.
@@ -703,6 +720,8 @@ async def connect(
     given, without a number, or only counted. `headers`: numbers travel in headers of the service,
     each event is one message, and its body is the payload. `key`: 16 to 64 secret bytes that all
     clients share, so that nobody else can forge events; events without its seal are dropped.
+    `history`: a folder in which the client records what it publishes and is given, for
+    `motet pipeline audit`; by default that of MOTET_HISTORY, if set.
     """
     if not isinstance(window, int) or not 0 < window <= MAX_UNSETTLED // 2:
         raise MisuseError(f"window is 1 to {MAX_UNSETTLED // 2}, not {window!r}")
@@ -734,6 +753,10 @@ async def connect(
         key=key,
     )
     client = OrderingClient(name, below, addresses, options)
+    folder = folder_of(history)
+    if folder is not None:
+        into = Recording(folder, f"ordering-{secrets.token_hex(8)}")
+        client.history = OrderingHistory(client.machine, into)
     await client.begin(checked_time(timeout))
     client.machine.most_bytes = below.most_bytes - RESERVED_BYTES
     return client

@@ -130,6 +130,11 @@ class Publisher:
             for desk in self.desks.values()
         )
 
+    def leaving(self, ticket: int) -> list[tuple[WantPublish, Timestamp]]:
+        """What is under way at the service with this call."""
+        items = self._calls.get(ticket, ())
+        return [(item.wanted, item.stamp) for item in items if item.stamp is not None]
+
     @property
     def _most_calls(self) -> int:
         return SINGLE_CALLS_AT_ONCE if self._headers else CALLS_AT_ONCE

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from motet.audit.recorder import Recording, folder_of
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.folder.compaction import LEAST_BYTES, Compaction
 from motet.broker.folder.journal import VOLATILE
@@ -20,6 +21,7 @@ from motet.runtime.clock import SteadyClock, fresh_incarnation
 from motet.runtime.log import Durability
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.core import SiteCore
+from motet.sequencer.history import SiteHistory
 from motet.sequencer.machine import SITE
 from motet.sequencer.witness import WITNESS_MACHINE, WitnessConfig
 
@@ -35,10 +37,12 @@ def open_site(
     data: Path,
     durability: str = Durability.FSYNC.value,
     snapshot_bytes: int = LEAST_BYTES,
+    history: Path | None = None,
 ) -> BrokerDriver:
     """The site of the folder `data`, in the state in which it stopped; if volatile, a new one that
-    stores nothing. Raises `AnotherLine` if it was founded with another line, mode or placement, and
-    `StorageError` with a way out if the folder cannot be used."""
+    stores nothing. What it tells is recorded in the folder `history`, or in that of MOTET_HISTORY.
+    Raises `AnotherLine` if it was founded with another line, mode or placement, and `StorageError`
+    with a way out if the folder cannot be used."""
     settings.check()
     if durability == VOLATILE and (settings.waits or settings.other):
         raise MisuseError(
@@ -47,7 +51,7 @@ def open_site(
         )
     if durability == VOLATILE:
         core = SiteCore(replace(settings, incarnation=fresh_incarnation()))
-        return BrokerDriver(core, wiring, what=SITE.what)
+        return _recorded(BrokerDriver(core, wiring, what=SITE.what), core, history)
     log.info("%s reads its journal in %s", settings.name, data)
     core, journal, replayed = open_machine(SITE, settings, data, Durability(durability))
     driver = BrokerDriver(
@@ -58,6 +62,13 @@ def open_site(
     topics = len(core.durable.site.ids)
     log.info("%s replayed %d facts and has %d topics", core.config.name, replayed, topics)
     core.pair.notice = log.info
+    return _recorded(driver, core, history)
+
+
+def _recorded(driver: BrokerDriver, core: SiteCore, history: Path | None) -> BrokerDriver:
+    folder = folder_of(history)
+    if folder is not None:
+        driver.history = SiteHistory(core, Recording(folder, f"site-{core.config.name}"))
     return driver
 
 

@@ -32,7 +32,10 @@ from motet.testing.cluster import Cluster
 from motet.testing.faults import DEFAULT_PROFILE, STEP_FAULTS, FaultMenu, profile
 from motet.testing.history import History, write_history
 from motet.testing.ordering import simulation as ordering
+from motet.testing.ordering.history import OrderHistory
 from motet.testing.ordering.plan import SMALL as SMALL_ORDERING
+from motet.testing.ordering.rows import write_history as write_order_history
+from motet.testing.ordering.world import World
 
 OF_TRANSACTIONS = (
     "atomicity",
@@ -159,7 +162,9 @@ def simulate(
     history to that folder.
     """
     if profile(profile_name).ordering:
-        return _simulate_ordering(seed, mutation, story=story, crash_at=crash_at, fault=fault)
+        return _simulate_ordering(
+            seed, mutation, story=story, crash_at=crash_at, fault=fault, folder=history
+        )
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
         needs = _needs_of(bug)
         menu = replace(profile(profile_name), **needs.pop("menu", {}))
@@ -178,22 +183,22 @@ def simulate(
 
 
 def _simulate_ordering(
-    seed: int, mutation: str | None, *, story: bool, crash_at: int | None, fault: str
+    seed: int,
+    mutation: str | None,
+    *,
+    story: bool,
+    crash_at: int | None,
+    fault: str,
+    folder: str = "",
 ) -> Result:
     """The profile `ordering` has another world, and its own checkers."""
+    if crash_at is not None and fault != "kill":
+        raise MisuseError(f"profile ordering has no {fault!r} at a step, only kill")
     with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
-        needs = dict(bug.needs) if bug is not None else {}
-        menu = replace(profile("ordering"), **needs.pop("menu", {}))
-        if crash_at is not None:
-            if fault != "kill":
-                raise MisuseError(f"profile ordering has no {fault!r} at a step, only kill")
-            menu, needs = ordering.calm(), {**needs, **SMALL_ORDERING}
-        schedule = needs.pop("schedule", "")
-        if schedule:
-            world = ordering.run_schedule(schedule, story=story)
-        else:
-            world = ordering.run_world(seed, menu, needs, story=story, crash_at=crash_at)
+        world = _world_of_ordering(seed, bug, story=story, crash_at=crash_at)
         verdicts = ordering.verdicts(world)
+        if folder:
+            write_order_history(world.history, folder, f"ordering-{seed}")
     checked, found = _tally(verdicts, ordering.GUARANTEES)
     return Result(
         seeds=1,
@@ -206,6 +211,28 @@ def _simulate_ordering(
         ordering=ordering.counts(world),
         story=tuple(world.trace.story or ()),
     )
+
+
+def _world_of_ordering(
+    seed: int, bug: Mutation | None, *, story: bool = False, crash_at: int | None = None
+) -> World:
+    needs = dict(bug.needs) if bug is not None else {}
+    menu = replace(profile("ordering"), **needs.pop("menu", {}))
+    if crash_at is not None:
+        menu, needs = ordering.calm(), {**needs, **SMALL_ORDERING}
+    schedule = needs.pop("schedule", "")
+    if schedule:
+        return ordering.run_schedule(schedule, story=story)
+    return ordering.run_world(seed, menu, needs, story=story, crash_at=crash_at)
+
+
+def observe_ordering(
+    seed: int, mutation: str | None = None
+) -> tuple[OrderHistory, list[CheckResult]]:
+    """Run one seed of the profile `ordering`; returns its history and the checkers' results."""
+    with planted(mutation) if mutation else nullcontext() as bug, _no_collection():
+        history = _world_of_ordering(seed, bug).history
+        return history, [checker.check(history) for checker in ordering.CHECKERS]
 
 
 def observe(

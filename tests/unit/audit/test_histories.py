@@ -16,7 +16,7 @@ from motet.audit.schema import NAMED, TABLES, arrow_schema, spark_schema
 from motet.errors import MisuseError
 from motet.model import decode_body, encode_event
 from motet.testing.history import write_history
-from motet.testing.simulation import observe
+from motet.testing.simulation import observe, simulate
 
 
 def rows_of(folder: Path, table: str) -> list[dict[str, object]]:
@@ -127,3 +127,22 @@ def test_a_table_is_one_chunk_even_if_some_of_its_files_are_empty(tmp_path: Path
     found = read_table(tmp_path, "amnesia")
     assert found.num_rows == 1
     assert found.column("run").num_chunks == 1
+
+
+def test_simulated_runs_of_ordered_topics_have_all_that_the_audit_needs(tmp_path: Path) -> None:
+    result = simulate(0, "ordering", history=str(tmp_path))
+    assert not result.violations
+    given = rows_of(tmp_path, "order_given")
+    assert {row["run"] for row in given} == {"ordering-0"}
+    counts = result.ordering
+    late = sum(bool(row["is_late"]) for row in given)
+    assert (len(given) - late, late) == (counts["delivered"], counts.get("late", 0))
+    receipts = [row["outcome"] for row in rows_of(tmp_path, "order_receipts")]
+    assert receipts.count("published") == counts["receipts"]
+    assert len(rows_of(tmp_path, "order_streams")) == counts["sessions"]
+    published = {(row["client"], row["nth"]) for row in rows_of(tmp_path, "order_published")}
+    assert {
+        (row["client"], row["nth"])
+        for row in rows_of(tmp_path, "order_receipts")
+        if row["outcome"] == "published"
+    } <= published

@@ -152,6 +152,16 @@ class Core(Protocol):
     def status(self, clients: tuple[str, ...] = ()) -> dict[str, Any]: ...
 
 
+class OutputHistory(Protocol):
+    """Records outputs of a core, each once its facts, and all before them, are durable."""
+
+    def wrote(self, position: int, output: Output) -> None: ...
+
+    def durable(self, position: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class BrokerDriver:
     """Use `start`, then `stop`. If the core fails, `failure` is set and `finished` returns. `what`
     it runs: only brokers answer late readers, stage rows and are reconfigured."""
@@ -219,6 +229,8 @@ class BrokerDriver:
         self.retain: Callable[[Retention], None] = lambda _: None
         self.lodgers: SessionHistory | None = None
         """Records the sessions of this broker, if a history is wanted."""
+        self.history: OutputHistory | None = None
+        """Records what the core has told, if a history of that is wanted."""
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._finished = asyncio.Event()
@@ -321,6 +333,9 @@ class BrokerDriver:
                 await self._journal.close()
                 if self.lodgers is not None:
                     self.lodgers.close()
+                if self.history is not None:
+                    self.history.durable(self._told())
+                    self.history.close()
                 if self._pubend is not None:
                     await self._pubend.close()
             except Exception as failure:
@@ -513,6 +528,9 @@ class BrokerDriver:
         own = self._journal.append(output.persist) if output.persist else 0
         if own and self.lodgers is not None:
             self.lodgers.wrote(own, output)
+        if self.history is not None:
+            self.history.wrote(own or self._journal.appended, output)
+            self.history.durable(self._told())
         if output.confirm or output.forgotten:
             self._confirms.add(own, output)
         contacts = self.contacts
@@ -575,6 +593,10 @@ class BrokerDriver:
             return self._journal.durable
         return self._passed_all()
 
+    def _told(self) -> int:
+        """The position of the last fact that anybody may have been told of."""
+        return self._passed_all() if self._mates else self._journal.durable
+
     def _passed_all(self) -> int:
         journal = self._journal
         return min(journal.durable, max(0, journal.appended - self.core.withheld()))
@@ -598,6 +620,8 @@ class BrokerDriver:
     def _facts_durable(self) -> None:
         if self.lodgers is not None:
             self.lodgers.durable(self._journal.durable)
+        if self.history is not None:
+            self.history.durable(self._told())
         waiting, self._holding = self._holding, {}
         self._passed_before = self._passed_all() if self._mates else 0
         for contact in waiting.values():

@@ -34,8 +34,10 @@ KEYS: Final = {
 """The columns that identify one of our rows, by table."""
 PARTS: Final = 30
 """The number of last parts of a table that are read: more seconds than the margin has."""
+MARKS: Final = "recorded"
+"""The table that says up to which tick all has been written."""
 MARGIN_TICKS: Final = 10 * TICKS_PER_S
-"""Rows older than the last one by more than this have been recorded, in all tables."""
+"""Read again before the last mark: more than the longest block of a transaction has."""
 
 
 class LogHistory:
@@ -45,7 +47,7 @@ class LogHistory:
         self._name = name
         self._into = into
         self._appended: deque[LogItem] = deque()
-        self._noted = 0
+        self._noted = self._tick = 0
         self._cut: LogCut | None = None
         self._known: set[tuple[object, ...]] = set()
         """The rows that an earlier life has recorded, while we catch up."""
@@ -58,23 +60,27 @@ class LogHistory:
 
     def catch_up(self, events: PubendLog) -> None:
         """Record items of the log that an earlier life did not record because it was killed: it
-        writes once a second."""
+        writes once a second, but on a busy machine that may take long, table after table. What is
+        up to a mark was written in all of them; a life before the first mark is missing."""
         folder, who = self._into.folder, self._into.who
         known = {table: recent(folder, table, who, PARTS) for table in KEYS}
-        ticks = [row["tick"] for row in known["logged"] + known["cuts"] + known["starts"]
+        marks = [row["tick"] for row in recent(folder, MARKS, who, PARTS)
                  if row["pubend"] == self._name]  # fmt: skip
-        if not ticks:
-            return  # there are no rows yet: the history begins now
+        if not marks:  # the history begins now
+            self._into.mark(MARKS, {"pubend": self._name, "tick": events.state.last_tick})
+            self._into.write_now()
+            return
         self._known = {
             (table, *(row[name] for name in names))
             for table, names in KEYS.items()
             for row in known[table]
         }
         self._is_behind = True
-        for batch in events.read(max(max(ticks) - MARGIN_TICKS, 1)):
+        for batch in events.read(max(max(marks) - MARGIN_TICKS, 1)):
             for record in batch.records if isinstance(batch, EventBatch) else ():
                 self._note_record(record)
         self._known, self._is_behind = set(), False
+        self._into.mark(MARKS, {"pubend": self._name, "tick": events.state.last_tick})
 
     def _note_record(self, record: Ticked) -> None:
         if isinstance(record, EventRun):
@@ -105,6 +111,8 @@ class LogHistory:
                 self._note_cut(item)
             elif isinstance(item, LogStart) and not item.tentative:
                 self._note_start(item)
+            self._tick = max(self._tick, _tick_of(item))
+        self._into.mark(MARKS, {"pubend": self._name, "tick": self._tick})
 
     def _note_run(self, run: LogRun) -> None:
         """Events of a transaction have no sequence in their session: their tick serves as one."""
@@ -149,6 +157,12 @@ class LogHistory:
 
     def close(self) -> None:
         self._into.close()
+
+
+def _tick_of(item: LogItem) -> int:
+    if isinstance(item, LogRun):
+        return item.first_tick + len(item.bodies) - 1
+    return item.tick if isinstance(item, LogCut | LogStart) else 0
 
 
 def history_of(

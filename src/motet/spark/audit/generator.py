@@ -172,3 +172,52 @@ def _deals(deals: DataFrame, events: DataFrame) -> dict[str, DataFrame]:
             "true is_planned", "true stays",
         ),
     }  # fmt: skip
+
+
+# ── order across topics ──────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class OrderScale:
+    """Clients with a stream each; all streams have all topics, and get all events in one order."""
+
+    deliveries: int
+    streams: int = 20
+    topics: int = 10
+    jitter_s: float = 0.0
+    """How far the clocks of sites are apart. Without, the times of numbers are their order."""
+    parts: int = 8
+
+    @property
+    def events(self) -> int:
+        return max(self.topics, self.deliveries // self.streams)
+
+
+def generate_order(spark: SparkSession, folder: str | Path, scale: OrderScale) -> None:
+    """Write one run, in which everybody publishes in turn, and knows all before."""
+    events = spark.range(0, scale.events, 1, scale.parts).selectExpr(
+        "id", f"concat('t', id % {scale.topics}) topic", f"id div {scale.topics} + 1 number",
+        f"concat('c', id % {scale.streams}) client", f"id div {scale.streams} + 1 nth",
+        f"1d + id / 10000 + {scale.jitter_s}d * (id % {scale.topics}) / {scale.topics} at",
+        "xxhash64(id) digest", "'published' outcome", "'S1' site",
+    )  # fmt: skip
+    streams = spark.range(0, scale.streams, 1, 1).selectExpr(
+        "id one", "concat('c', id) client", "concat('c', id, '.1.1') stream", "'causal' mode",
+    )  # fmt: skip
+    topics = spark.range(0, scale.topics, 1, 1).selectExpr("id", "concat('t', id) topic")
+    cuts = streams.crossJoin(topics).selectExpr("stream", "topic", "id nth", "0 number")
+    given = events.drop("client", "nth").crossJoin(F.broadcast(streams))
+    made = {
+        "order_topics": topics.selectExpr("'S1' site", "topic", "id"),
+        "order_streams": streams.selectExpr("stream", "client", "mode", "0d at"),
+        "order_cuts": cuts.withColumn("what", F.lit("cut")),
+        "order_numbers": events.withColumnsRenamed({"nth": "request", "id": "nth"}),
+        "order_published": events,
+        "order_receipts": events,
+        "order_given": given.withColumns({
+            "nth": F.col("id") + scale.topics,
+            "known": F.expr(f"(id - one + {scale.streams}) div {scale.streams}"),
+        }),
+    }  # fmt: skip
+    for name, frame in made.items():
+        complete(frame, name).write.parquet(f"{folder}/{name}")

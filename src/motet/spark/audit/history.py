@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 4 << 20
 """Histories up to this size are judged in one partition."""
+ROW_BYTES = 30
+FOOTER_BYTES = 1 << 15
 UNSEEN = {"spark.sql.ui.explainMode": "simple", "spark.sql.maxPlanStringLength": "1000"}
 """Spark records its plans whenever they change; these are long and never read, so shorten them."""
 FOR_SMALL = {
@@ -77,8 +80,15 @@ class RecordedHistory:
             found = self._latest(self._tables[name], "run", *key)
             self._tables[name] = self.keep(found, name)
 
+    def has(self, *tables: str) -> bool:
+        """Whether one of these tables was written."""
+        return any(map(self._is_written, tables))
+
+    def _is_written(self, name: str) -> bool:
+        return _is_remote(self.folder) or any(Path(self.folder, name).glob("*.parquet"))
+
     def _read(self, name: str) -> DataFrame:
-        if not _is_remote(self.folder) and not any(Path(self.folder, name).glob("*.parquet")):
+        if not self._is_written(name):
             return self.rows([], spark_schema(name))
         if name in self._short:  # Spark is slow with many small files
             return self.spark.createDataFrame(read_table(self.folder, name)).coalesce(1)
@@ -228,9 +238,21 @@ def _is_remote(folder: str) -> bool:
 
 
 def _bytes_of(folder: str, table: str) -> float:
+    """The size of its files, but `ROW_BYTES` for each row at the least: some rows compress well."""
     if _is_remote(folder):
         return float("inf")
-    return sum(path.stat().st_size for path in Path(folder, table).glob("*.parquet"))
+    return sum(map(_bytes_in, Path(folder, table).glob("*.parquet")))
+
+
+def _bytes_in(path: Path) -> int:
+    size = path.stat().st_size
+    if size < FOOTER_BYTES:  # most of it is no rows, and there may be thousands of them
+        return size
+    try:
+        rows: int = pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError):
+        return size  # whoever reads it says what is wrong with it
+    return max(size, rows * ROW_BYTES)
 
 
 def check_folder(folder: str | Path) -> None:

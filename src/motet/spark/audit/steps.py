@@ -9,16 +9,20 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from motet.audit.schema import TABLES
 from motet.audit.verdicts import Audit, Finding
 from motet.spark.audit import deliveries, moves, transactions
 from motet.spark.audit.deliveries import DeliveryAudit
 from motet.spark.audit.history import SMALL_BYTES, RecordedHistory, catalogue, check_folder, collect
+from motet.spark.audit.ordering import OrderAudit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 Tell = Callable[[str], None]
+OVER_SERVICES = "order_"
+"""The beginning of the names of tables about order across topics."""
 FEW, FEW_EVENTS = 20_000, 200_000
 """At most this many transactions, with at most this many events, are judged in one partition."""
 
@@ -39,17 +43,23 @@ def audit(
     said = Audit()
     try:
         with history.settings():
-            tell("reading subscriptions and advertisements")
-            filters = len(history.filters)
-            tell(f"matching events with {filters:,} filters")
-            events = history.keep(catalogue(history))
-            _judge_arrivals(history, events, said, tell)
-            _judge_transactions(history, events, said, tell)
-            _judge_moves(history, said, tell)
+            if history.has(*(name for name in TABLES if not name.startswith(OVER_SERVICES))):
+                _judge_overlay(history, said, tell)
+            _judge_order(history, said, tell)
     finally:
         history.close()
     said.seconds = monotonic() - began
     return said
+
+
+def _judge_overlay(history: RecordedHistory, said: Audit, tell: Tell) -> None:
+    tell("reading subscriptions and advertisements")
+    filters = len(history.filters)
+    tell(f"matching events with {filters:,} filters")
+    events = history.keep(catalogue(history))
+    _judge_arrivals(history, events, said, tell)
+    _judge_transactions(history, events, said, tell)
+    _judge_moves(history, said, tell)
 
 
 def _judge_arrivals(history: RecordedHistory, events: DataFrame, said: Audit, tell: Tell) -> None:
@@ -127,3 +137,12 @@ def _judge_moves(history: RecordedHistory, said: Audit, tell: Tell) -> None:
     tell(f"{asked:,} moves")
     said.extend(collect(moves.judge(history)))
     said.checked["moves"] = asked + stays
+
+
+def _judge_order(history: RecordedHistory, said: Audit, tell: Tell) -> None:
+    if not history.has("order_given", "order_published", "order_numbers"):
+        return
+    tell("order across topics")
+    judged = OrderAudit(history)
+    said.extend(collect(judged.judge()))
+    said.checked |= judged.checked
