@@ -147,7 +147,7 @@ class OrderingPart(StrEnum):
 @experiment.command("ordering")
 def ordering(
     part: Annotated[list[OrderingPart] | None, THIS_PART] = None,
-    short: Annotated[bool, switch("--short", "Run less of everything: two minutes.")] = False,
+    short: Annotated[bool, switch("--short", "Run less of everything: three minutes.")] = False,
     out: Out = ORDERING_OUT,
     plots: Plots = True,
     json: Json = False,
