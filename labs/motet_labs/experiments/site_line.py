@@ -3,15 +3,17 @@ between them and the clients of each region."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from motet.fleet.process import HOST, SiteProcess, cpu_s, free_addresses, running
+from motet.fleet.process import HOST, SiteProcess, cpu_s, free_addresses
 from motet.placement.graph import TopicPlacement
+from motet.runtime.loop import run
 from motet.runtime.tcp import address_of, host_and_port
 from motet_labs.experiments import region_load, wide_links
 from motet_labs.experiments.regions import Regions, name_of
@@ -120,10 +122,8 @@ def site_line(
             file.write_text(_file(placement, mode, name, at, through), encoding="utf-8")
             place = folder / name
             place.mkdir()
-            process = SiteProcess(name, ("--sites", str(file)), place)
-            site = stack.enter_context(running(process))
-            assert isinstance(site, SiteProcess)
-            sites[name] = site
+            sites[name] = SiteProcess(name, ("--sites", str(file)), place)
+        stack.enter_context(_running(list(sites.values())))
         load.ask(
             "prepare",
             power=regions.power,
@@ -138,6 +138,22 @@ def site_line(
             streams=streams,
         )
         yield SiteLine(sites, links, load, opened["origin"])
+
+
+@contextmanager
+def _running(sites: Sequence[SiteProcess]) -> Iterator[None]:
+    """Started and stopped together."""
+
+    async def all_of(does: Callable[[SiteProcess], Coroutine[Any, Any, object]]) -> None:
+        await asyncio.gather(*map(does, sites))
+
+    try:
+        run(all_of(SiteProcess.start))
+        yield
+        run(all_of(SiteProcess.stop))
+    finally:
+        for site in sites:
+            site.end()
 
 
 def _ready(working: Worker) -> Worker:
