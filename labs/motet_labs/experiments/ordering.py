@@ -37,7 +37,7 @@ from motet_labs.experiments.ordering_report import (
     ScheduleRow,
 )
 from motet_labs.experiments.regions import Regions, by_number, exponent, mean_delays
-from motet_labs.experiments.site_line import SiteLine, site_line
+from motet_labs.experiments.site_line import LineRun, SiteLine, site_line
 from motet_labs.experiments.virtual_line import VirtualLine
 from motet_labs.figures import Progress
 
@@ -47,6 +47,8 @@ TROUBLE: dict[str, as_published.RandomEffort] = {
     "a tenth of the answers is lost": as_published.RandomEffort(changes=0.0, repeats=0.1),
 }
 OURS = "ours, in the simulator"
+CALM_CORES = 0.3
+"""Of other processes: what the kernel does for ours counts among these, too."""
 
 
 class LineSetting(NamedTuple):
@@ -185,7 +187,7 @@ class OrderingExperiment:
     def _loads(self, part: str, setting: LineSetting, rates: tuple[int, ...]) -> None:
         """The same sites for all these rates."""
         what = ", ".join((part, setting.shape, setting.mode, f"{setting.each} topics per client"))
-        if time.monotonic() - self._began > self._plan.limit_s:
+        if self._spent_s() > self._plan.limit_s:
             self._skipped.append(f"{what}, {setting.placed}")
             return
         placement, forecast = self._placement(setting)
@@ -205,6 +207,21 @@ class OrderingExperiment:
                 row = self._load(part, setting, forecast, line, virtual, per_s)
                 self._report["rows"].append(row)
 
+    def _undisturbed(self, line: SiteLine, per_s: int) -> LineRun:
+        """Once more while other processes are busy; the run counts in which they were least."""
+        plan = self._plan
+        best = line.run(per_s, plan.warm_s, plan.seconds, seed=per_s)
+        for _ in range(1, plan.attempts):
+            if best.others < CALM_CORES or self._spent_s() > plan.patient_s:
+                break
+            self._tell(f"{per_s:,} events/s again: others kept {best.others:.1f} cores busy")
+            again = line.run(per_s, plan.warm_s, plan.seconds, seed=per_s)
+            best = min(best, again, key=lambda run: run.others)
+        return best
+
+    def _spent_s(self) -> float:
+        return time.monotonic() - self._began
+
     def _load(
         self,
         part: str,
@@ -215,7 +232,7 @@ class OrderingExperiment:
         per_s: int,
     ) -> LineRow:
         plan = self._plan
-        run = line.run(per_s, plan.warm_s, plan.seconds, seed=per_s)
+        run = self._undisturbed(line, per_s)
         same = virtual.run(per_s, plan.warm_s, plan.seconds, seed=per_s, at_s=run.at_s)
         told = run.latency
         return LineRow(

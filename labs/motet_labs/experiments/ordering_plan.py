@@ -55,8 +55,12 @@ class OrderingPlan:
     warm_s: float = 1.5
     seconds: float = 8.0
     """Of each load."""
-    limit_s: float = 1200.0
-    """No load begins later."""
+    attempts: int = 3
+    """How often a load is run at most, if other processes disturb it."""
+    patient_s: float = 600.0
+    """Later, no load is run again."""
+    limit_s: float = 1100.0
+    """No sites are started later."""
     expected_s: float = 600.0
     quick: bool = False
 
@@ -79,7 +83,8 @@ QUICK: Final = OrderingPlan(
     draws=3,
     warm_s=0.7,
     seconds=2.0,
-    limit_s=300.0,
+    attempts=1,
+    limit_s=600.0,
     expected_s=110.0,
     quick=True,
 )

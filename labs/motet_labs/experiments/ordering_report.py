@@ -277,7 +277,8 @@ VIRTUAL_EXPLAINED: Final = (
     "often each topic is published where. Measured latencies above virtual time are the cost of "
     "processes, disks and the shared cores. *Cores*: how many were busy, for sites + links + "
     "clients, and for *others* on the machine; *late*: how late the load generator was, on "
-    "average and at most."
+    "average and at most. A load that others disturb is run up to three times; the run counts in "
+    "which others were busy least."
 )
 OUTGOING_EXPLAINED: Final = (
     "Outgoing bandwidth: of the bytes that a site sends up the line and to clients, those that it "

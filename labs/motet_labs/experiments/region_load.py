@@ -59,7 +59,8 @@ class RequestAccount:
         """All up to this one are."""
         self._ahead: set[int] = set()
         self.took: list[tuple[float, float]] = []
-        """When a request was due, and how long it took."""
+        """When a request was due, and how long it took; since `forget`."""
+        self._given = 0
 
     def request(self, at: float, topics: Sequence[int]) -> NumberRequest:
         first = len(self.due) + 1
@@ -68,6 +69,7 @@ class RequestAccount:
 
     def answer(self, first: int, count: int, now: float) -> None:
         due, took = self.due, self.took
+        self._given += count
         for at in due[first - 1 : first - 1 + count]:
             took.append((at, now - at))
         if first == self.answered + 1:
@@ -80,11 +82,12 @@ class RequestAccount:
 
     @property
     def open(self) -> int:
-        return len(self.due) - len(self.took)
+        """Requests that were never answered."""
+        return len(self.due) - self._given
 
     def forget(self) -> None:
-        """Keep the count of requests only."""
-        self.took = [(0.0, 0.0)] * len(self.due)
+        """Begin a new list of times."""
+        self.took = []
 
 
 class RegionPeer:

@@ -37,6 +37,11 @@ class LineRun:
     at_s: float
     """When it began, on the clock of the links."""
 
+    @property
+    def others(self) -> float:
+        """The cores that other processes of the machine kept busy."""
+        return self.cores["others"]
+
 
 class SiteLine:
     """Sites that run, with streams and publishers."""
