@@ -118,7 +118,9 @@ def test_every_part_of_the_experiment_with_clients_that_move_runs(
         far_clients=6,
         pause_s=0.2,
         brisk_pause_s=0.2,
+        long_pause_s=0.2,
         slice_s=0.4,
+        long_slice_s=0.4,
         per_s=40.0,
     )
     monkeypatch.setattr(experiment_run, "QUICK_MOBILITY", least)

@@ -192,7 +192,8 @@ class MobilityExperiment:
                 if line.sure and number > 1:
                     continue
                 self._tell(f"{part}, {workload}, {at}: round {number}, {line.name}")
-                how: dict[str, Any] = {"seconds": plan.slice_s, "pause_s": plan.pause_of(part)}
+                seconds, pause_s = plan.slice_of(part), plan.pause_of(part)
+                how: dict[str, Any] = {"seconds": seconds, "pause_s": pause_s}
                 how |= {"per_s": plan.per_s, "sure": line.sure, "seed": number}
                 found[line.name].append(observe(line, on, "roam", movers=movers, **how))
         self._add(part, workload, at, found, wanted)

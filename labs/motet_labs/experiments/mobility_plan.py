@@ -35,7 +35,12 @@ class MobilityPlan:
     pause_s: float = paper3.PAUSE_S
     brisk_pause_s: float = 2.0
     """Of the incremental movement, in which few move."""
+    long_pause_s: float = 60.0
+    """For all numbers of clients alike: the most of them would otherwise wait for processors, not
+    for each other's moves."""
     slice_s: float = 4.0
+    long_slice_s: float = 12.0
+    """With long pauses."""
     rounds: int = 2
     once: tuple[str, ...] = ("incremental", "wide-area")
     """Parts with one round only."""
@@ -56,7 +61,11 @@ class MobilityPlan:
         return self.rounds * (2 if part == "workloads" and workload in self.twice else 1)
 
     def pause_of(self, part: str) -> float:
-        return self.brisk_pause_s if part == "incremental" else self.pause_s
+        paused = {"incremental": self.brisk_pause_s, "clients": self.long_pause_s}
+        return paused.get(part, self.pause_s)
+
+    def slice_of(self, part: str) -> float:
+        return self.long_slice_s if part == "clients" else self.slice_s
 
     def wanted(self, workload: str, clients: int) -> list[WantedInterval]:
         """The filters of a workload."""
@@ -78,7 +87,9 @@ QUICK: Final = MobilityPlan(
     far_workloads=("covered",),
     pause_s=1.0,
     brisk_pause_s=0.5,
+    long_pause_s=6.0,
     slice_s=1.2,
+    long_slice_s=3.0,
     rounds=1,
     twice=(),
     quick=True,

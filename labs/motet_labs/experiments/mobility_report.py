@@ -69,7 +69,7 @@ class MobilityReport(ExperimentReport):
         told: dict[str, Any] = {
             "quick": plan.quick,
             "pause_s": {part: plan.pause_of(part) for part in plan.parts if part != "single"},
-            "slice_s": plan.slice_s,
+            "slice_s": {part: plan.slice_of(part) for part in plan.parts if part != "single"},
             "rounds": plan.rounds,
             "events_per_s": plan.per_s * len(paper3.PUBLISHERS),
             "hops": paper3.HOPS,
@@ -123,8 +123,10 @@ class MobilityReport(ExperimentReport):
         match part:
             case "workloads":
                 return [LINES_EXPLAINED, DRAWN_EXPLAINED, self._drawn()]
-            case "clients" | "topology":
-                return [f"The workload “{WHOLE}”: one subscription covers all others."]
+            case "clients":
+                return [f"{WHOLE_EXPLAINED} {self._paused()}"]
+            case "topology":
+                return [WHOLE_EXPLAINED]
             case "single":
                 return [
                     "Only the subscription moves that covers all others; the others are at random "
@@ -145,6 +147,16 @@ class MobilityReport(ExperimentReport):
             case "all":
                 return [SOFT_EXPLAINED]
         return []
+
+    def _paused(self) -> str:
+        plan = self.plan
+        shown = [plan.pause_of("clients"), plan.slice_of("clients")]
+        shown += [max(plan.counts) / pause_s for pause_s in (plan.pause_s, plan.long_pause_s)]
+        return (
+            "Pauses are {:g} s here, and slices {:g} s, for all numbers of clients and in all "
+            "lines: with those of the other parts, {:g} moves per second would be asked for in the "
+            "end, instead of {:g}, and all would wait for the same processors."
+        ).format(*shown)
 
     def _drawn(self) -> str:
         names = self.plan.workloads
@@ -171,6 +183,7 @@ class MobilityReport(ExperimentReport):
         ]
 
 
+WHOLE_EXPLAINED = f"The workload “{WHOLE}”: one subscription covers all others."
 LINES_EXPLAINED = (
     "The lines: *reconfiguration* is `client.move`. *Covering* is the traditional movement of the "
     "paper, on brokers whose covering takes back what a wider filter covers: the client "

@@ -199,12 +199,14 @@ class MoverWorker:
             spent = time.process_time()
 
             async def roam(mover: MovingSubscriber) -> None:
-                await asyncio.sleep(_first(mover.number, pause_s, seconds, seed))
-                while (at_s := time.perf_counter() - began) < seconds:
+                rest_s = _first(mover.number, pause_s, seconds, seed)
+                while time.perf_counter() - began + rest_s < seconds:
+                    await asyncio.sleep(rest_s)
+                    at_s = time.perf_counter() - began
                     parts = await self._go(mover, how)
                     if parts:
                         made.append(Movement(mover.number, at_s, parts))
-                    await asyncio.sleep(pause_s)
+                    rest_s = pause_s
 
             async with asyncio.TaskGroup() as group:
                 for mover in chosen:

@@ -96,7 +96,7 @@ def number_of(epoch: str) -> int:
 
 
 def is_newer(epoch: str, than: str) -> bool:
-    return _order(epoch) > _order(than)
+    return epoch != than and _order(epoch) > _order(than)
 
 
 def newest(epochs: tuple[str, ...]) -> str:

@@ -80,6 +80,12 @@ class ArrivalEchoed(Change, frozen=True):
     op: OpId
 
 
+class AdvertisementMade(Change, frozen=True):
+    """A local client advertises, and its subscribers have started in our own pubend."""
+
+    op: OpId
+
+
 class StartMade(Change, frozen=True):
     """A subscription starts in our own pubend, and the log must record it. `tentative`: it is part
     of an undecided transaction."""
@@ -245,10 +251,12 @@ class PathPassed(Change, frozen=True):
 
 
 class PredecessorsDue(Change, frozen=True):
-    """A subscription starts in our own pubend, and clients have arrived here: it must find the
-    records that name their earlier events above its start."""
+    """A subscription starts in our own pubend, or a client that has arrived here advertises what
+    subscriptions have started for before: they must find the records that name its earlier events
+    above their starts."""
 
     op: OpId
+    """Of the subscription, or of the advertisement."""
 
 
 class ArrivalReported(Change, frozen=True):

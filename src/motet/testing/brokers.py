@@ -380,8 +380,8 @@ class SimulatedBroker(SimulatedProcess):
             elif type(fact.body) is ControlReceived:
                 withdrawn(cluster.history, core.durable, fact.body.control)
                 voided(cluster.history, core.durable, void)
-        transactions = core.durable.transactions
-        if out.persist and (transactions.open or transactions.active):
+        if out.persist:
+            self._look_at_doubts(core)
             engaged(cluster.history, core.durable, out.persist)
         if self.doomed:
             self.journal.append(out.persist)
@@ -392,6 +392,11 @@ class SimulatedBroker(SimulatedProcess):
         if self.cluster.plan.mates and self._holding:
             self._facts_durable()
         self._look_at_links()
+
+    def _look_at_doubts(self, core: Core) -> None:
+        spans = self.cluster.history.unsure[self.name]
+        if core.durable.routing.state.unsure != spans.open:
+            (spans.end if spans.open else spans.begin)(self.cluster.agenda.now)
 
     def _step_late(self, given: Input) -> None:
         if self.core is not None:

@@ -267,6 +267,9 @@ class History:
     """Where frames could be lost or late, or a process was not running or connected."""
     amnesia: Places = field(default_factory=Places)
     """When a broker lost its state, or both ends of an edge what they knew of each other."""
+    unsure: Places = field(default_factory=Places)
+    """When a broker did not know yet what is wanted behind some neighbour. It asks all others again
+    before it answers."""
     jumps: Places = field(default_factory=Places)
     """When a broker's clock jumped ahead."""
     oddities: list[tuple[str, str]] = field(default_factory=list)

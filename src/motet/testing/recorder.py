@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from motet.audit.records import (
     ABORTED,
+    COMMITTED,
     DONE,
     Deal,
     Deed,
@@ -23,7 +24,7 @@ from motet.audit.records import (
 from motet.broker.core.durable import Durable
 from motet.client.history import Recorder
 from motet.client.session.state import Missed
-from motet.model import OpId
+from motet.model import Hop, OpId
 from motet.protocol.contract import Fact
 from motet.protocol.frames import Frame
 from motet.protocol.link.facts import ControlReceived
@@ -262,25 +263,37 @@ def engaged(history: History, durable: Durable, facts: Iterable[Fact] = ()) -> N
                 _carried_out(history, deal, client, part.epoch)
     for tx, client in _parts(durable, facts):
         deal, session = history.deals.get(tx), durable.sessions.get(client)
-        decided = durable.transactions.active.get(tx)
-        if decided is not None and decided.decide.committed and deal is not None and session:
+        if deal is not None and session is not None and _is_committed(durable, tx):
             _carried_out(history, deal, client, session.epoch)
+
+
+def _is_committed(durable: Durable, tx: str) -> bool:
+    """A root without neighbours has settled a plan in the step in which it decides it."""
+    decided = durable.transactions.active.get(tx)
+    if decided is not None:
+        return decided.decide.committed
+    return durable.transactions.decider.outcome(tx) == COMMITTED
 
 
 def _parts(durable: Durable, facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
     """The transactions and clients of the parts of plans that reach a broker with these facts."""
-    name, clients = durable.transactions.courier.name, durable.routing.state.clients
     for body in (fact.body for fact in facts):
         if type(body) is ControlReceived:
             letters = (each for each in body.control.messages if isinstance(each, Letter))
             for letter in letters:
-                if letter.broker == name and isinstance(letter.body, Engage):
+                if isinstance(letter.body, Engage) and _is_here(durable, letter.body.client):
                     yield letter.body.tx, letter.body.client
         elif type(body) is RequestReceived and isinstance(body.request, ExecuteRequest):
             tx = str(OpId(body.client, body.epoch, body.request.sequence))
             for client, _ in body.request.parts:
-                if clients.home(client) == name:
+                if _is_here(durable, client):
                     yield tx, client
+
+
+def _is_here(durable: Durable, client: str) -> bool:
+    """Is the broker that of the client, as far as it knows?"""
+    clients = durable.routing.state.clients
+    return clients.get((client, clients.newest(client) or "")) == Hop.client(client)
 
 
 def _carried_out(history: History, deal: Deal, client: str, epoch: str) -> None:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from motet.client.line.line import BEAT, FRAMED_BEAT, Line
-from motet.client.line.transport import SharedTransport, heartbeats
+from motet.client.line.transport import HeartbeatThread, SharedTransport, heartbeats
 from motet.runtime.tcp import PREFIX, TcpConnection
 from motet.runtime.transport import Connection, Handler
 from tests.waiting import PATIENCE_S, eventually, wait_until
@@ -224,6 +224,42 @@ async def test_a_listener_that_fails_leaves_no_line_and_no_descriptor() -> None:
     assert listener.line not in heartbeats
     await eventually(lambda: near.fileno() < 0)
     far.close()
+
+
+class CountedLine:
+    def __init__(self, heartbeat_s: float) -> None:
+        self.heartbeat_s = heartbeat_s
+        self.beats = 0
+
+    def beat(self) -> None:
+        self.beats += 1
+
+
+async def test_a_new_line_wakes_the_heartbeat_thread_only_if_it_cannot_wait() -> None:
+    """A thread that wakes looks at all lines: with many clients that connect, that is dear."""
+    beating = HeartbeatThread()
+    calm = CountedLine(3600.0)
+    try:
+        beating.add(calm)
+        await eventually(lambda: calm.beats == 1 and beating._wakes_at > time.monotonic())
+        others = [CountedLine(3600.0) for _ in range(20)]
+        for other in others:
+            beating.add(other)
+            beating.hurry(other)
+            await asyncio.sleep(0.001)  # a thread that was woken begins to look
+        hasty = CountedLine(0.2)
+        beating.add(hasty)
+        await eventually(lambda: hasty.beats >= 1)
+        beating.remove(hasty)
+        assert calm.beats <= 2 + hasty.beats
+        quickened = others[0]
+        quickened.heartbeat_s = 0.01
+        beats = quickened.beats
+        beating.hurry(quickened)
+        await eventually(lambda: quickened.beats >= beats + 2)
+    finally:
+        for line in list(beating._lines):
+            beating.remove(line)
 
 
 async def test_an_exception_of_a_handler_ends_the_connection() -> None:

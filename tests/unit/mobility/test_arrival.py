@@ -9,7 +9,7 @@ import pytest
 from msgspec import msgpack
 from msgspec.structs import replace
 
-from motet.model import Hop, OpId
+from motet.model import Filter, Hop, OpId
 from motet.model.ids import LAST_TICK
 from motet.protocol.contract import LogPredecessors, LogRun
 from motet.protocol.delivery.messages import Delivered, Knowledge
@@ -47,6 +47,7 @@ from motet.protocol.routing.messages import (
 from motet.protocol.routing.starts import FARTHEST
 from motet.protocol.session.durable import NOWHERE
 from motet.protocol.session.messages import (
+    AdvertiseRequest,
     ClientHello,
     Done,
     Failed,
@@ -65,6 +66,7 @@ from tests.unit.mobility.place import WIDE, Place, body, departed
 
 ALICE = "alice"
 EPOCH = "A-1.1"
+ELSEWHERE = Filter.parse("x < 0")
 WISH = OpId(ALICE, EPOCH, 1)
 BOB = OpId("bob", "B-1.1", 1)
 
@@ -364,12 +366,11 @@ def test_predecessors_are_named_as_long_as_their_residue_stays() -> None:
 
 def test_predecessors_are_named_again_after_a_restart() -> None:
     here = target(departed(publishes=2))
-    named = here.core.streams.last_tick
+    last = here.core.streams.last_tick
     here.restart()
     assert here.durable.predecessors(ALICE, EPOCH)
-    logged = [each.tick for each in here.logged if isinstance(each, LogPredecessors)]
-    assert [tick >= named for tick in logged] == [True, True]
-    assert logged[0] < logged[1]
+    first, again = named(here)
+    assert last <= first < again
 
 
 def test_predecessors_go_along_with_the_next_move() -> None:
@@ -390,10 +391,33 @@ def test_a_later_start_finds_the_predecessors_named_above_it() -> None:
     here.control("B", Subscribe(OpId("bob", "B-1.1", 1), WIDE))
     (started,) = here.sent("B", Started)
     assert named < started.tick < here.core.streams.last_tick
+    last = records(here)[-1]
+    assert last.tick == here.core.streams.last_tick
+    assert dict(last.predecessors) == here.durable.predecessors(ALICE, EPOCH)
+
+
+def test_a_later_advertisement_finds_the_predecessors_named_above_earlier_starts() -> None:
+    """Another client's advertisement has started the subscription before alice advertises that."""
+    here = target(departed(publishes=2))
+    greet(here)
+    here.strays("B", last=True)
+    here.connect("carol")
+    here.hear("carol", AdvertiseRequest(1, ELSEWHERE, wait=False))
+    here.control("B", Subscribe(OpId("bob", "B-1.1", 1), ELSEWHERE))
+    (started,) = here.sent("B", Started)
+    assert named(here)[-1] < started.tick
+    here.hear(ALICE, AdvertiseRequest(3, ELSEWHERE, wait=False))
+    assert [each.tick for each in here.sent("B", Started)] == [started.tick]
+    assert started.tick < named(here)[-1] == here.core.streams.last_tick
+
+
+def named(here: Place) -> list[int]:
+    return [each.tick for each in here.logged if isinstance(each, LogPredecessors)]
+
+
+def records(here: Place) -> list[PredecessorRecord]:
     sent = [frame.span.records for _, frame in here.told if isinstance(frame, Knowledge)]
-    records = [each for some in sent for each in some if isinstance(each, PredecessorRecord)]
-    assert records[-1].tick == here.core.streams.last_tick
-    assert dict(records[-1].predecessors) == here.durable.predecessors(ALICE, EPOCH)
+    return [each for some in sent for each in some if isinstance(each, PredecessorRecord)]
 
 
 # ── a past that is gone ──────────────────────────────────────────────────────────────────

@@ -375,12 +375,12 @@ def test_what_was_kept_back_is_taken_before_a_plan_of_another_client_here() -> N
     assert [each.committed for each in here.sent("alice", Decided)] == [True]
 
 
-def test_a_letter_to_another_broker_ends_no_move() -> None:
+def test_a_letter_to_another_client_ends_no_move() -> None:
     here = Place("B", root="A")
     here.connect()
     here.hear("operator", MoveOrder("alice", "C"))
     here.hear("alice", SubscribeRequest(1, WIDE, wait=False))
-    here.control("A", Letter("C", Engage("coord/B-1.9/3", "alice", ENDING, 5.0, ("alice",))))
+    here.control("A", Letter("C", Engage("coord/B-1.9/3", "bob", ENDING, 5.0, ("bob",))))
     assert here.sent("operator", MoveOrdered) == []
 
 

@@ -8,6 +8,7 @@ from motet.errors import InvariantError, ProtocolError
 from motet.model import Filter
 from motet.protocol.session.machine import LAST_RANK, REMEMBERED_FAILURES, Sessions
 from motet.protocol.session.messages import Done, Failed, SubscribeRequest
+from motet.protocol.session.state import Session
 
 
 def request(sequence: int) -> SubscribeRequest:
@@ -77,3 +78,20 @@ def test_remembered_failures_are_bounded() -> None:
         sessions.accept(session, request(sequence))
         sessions.answer(session, Failed(sequence, "X", ""))
     assert len(session.failures) == REMEMBERED_FAILURES
+
+
+def test_a_copied_session_shares_nothing_that_can_change() -> None:
+    session = Session("alice", "A-1.1")
+    again = session.copied()
+    assert again == session
+    shared = [
+        name
+        for name in Session.__struct_fields__
+        if isinstance(getattr(session, name), dict | list | set)
+        and getattr(again, name) is getattr(session, name)
+    ]
+    assert shared == []
+    session.done[1], session.since[2] = {"A.1": 5}, {"B.1": 6}
+    again = session.copied()
+    again.done[1]["A.1"] = again.since[2]["B.1"] = 9
+    assert (session.done, session.since) == ({1: {"A.1": 5}}, {2: {"B.1": 6}})

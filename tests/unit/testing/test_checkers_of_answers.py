@@ -127,6 +127,39 @@ def test_a_timeout_shorter_than_the_way_is_a_reason() -> None:
     assert not answers.check(past.history).violations
 
 
+@pytest.mark.parametrize(("place", "is_reason"), [("B", True), ("C", False)])
+def test_only_an_unsure_broker_before_the_named_one_excuses_a_timeout(
+    place: str, is_reason: bool
+) -> None:
+    """B asks C again when it is sure of what lies behind its other neighbours."""
+    past = Past()
+    late(past, "C")
+    past.history.unsure[place].touch(1.5, 3.9)
+    assert bool(answers.check(past.history).violations) is not is_reason
+
+
+def test_an_unsure_broker_that_was_sure_long_before_excuses_no_timeout() -> None:
+    past = Past()
+    late(past, "C")
+    past.history.unsure["B"].touch(1.0, 2.0)
+    assert answers.check(past.history).violations
+
+
+@pytest.mark.parametrize("answer", ["TimedOut", "Aborted"])
+def test_a_transaction_that_cannot_begin_needs_a_reason(answer: str) -> None:
+    past = Past()
+    past.history.calls.append(Call("alice", 0, 1, "begin", 1.0, [(9.0, answer)]))
+    assert "nothing was disturbed" in answers.check(past.history).violations[0]
+    past.history.disturbed["B"].touch(2.0, 2.5)
+    assert not answers.check(past.history).violations
+
+
+def test_a_transaction_may_be_given_up_by_a_client_without_patience() -> None:
+    past = Past()
+    past.history.calls.append(Call("alice", 0, 1, "begin", 1.0, [(1.1, "TimedOut")]))
+    assert not answers.check(past.history).violations
+
+
 def test_every_session_has_its_epoch() -> None:
     past = Past()
     past.session("alice", "A")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 import pytest
 
@@ -184,6 +185,17 @@ def test_an_advertisement_that_is_not_everywhere(world: World) -> None:
     forget_advertisement(world)
     looks.claimed(offer, 0.5)
     assert "but B, on its way to all brokers" in looks.verdict.violations[0]
+
+
+@pytest.mark.parametrize("left_at", [0.4, inf])
+def test_an_advertisement_is_not_looked_for_while_its_session_is_on_its_way(left_at: float) -> None:
+    world = World()
+    offer = world.offer("x > 0")
+    looks = checker(world)
+    forget_advertisement(world)
+    offer.session.stays = [Stay(offer.session.home, left_at=left_at)]
+    looks.claimed(offer, 0.5)
+    assert bool(looks.verdict.violations) is (left_at == inf)
 
 
 def test_an_advertisement_that_attracted_nothing(world: World) -> None:

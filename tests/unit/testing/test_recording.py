@@ -81,8 +81,8 @@ def test_no_past_is_withdrawn_where_its_last_publisher_leaves() -> None:
 
 @pytest.mark.parametrize(
     ("root", "to", "is_ours"),
-    [("B", "A", True), ("A", "A", True), ("A", "B", False)],
-    ids=["decided later", "decided at once", "at another broker"],
+    [("B", "alice", True), ("A", "alice", True), ("A", "carol", False)],
+    ids=["decided later", "decided at once", "of another client"],
 )
 def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_out(
     root: str, to: str, is_ours: bool
@@ -109,7 +109,7 @@ def test_a_part_of_a_plan_belongs_to_the_session_in_which_a_broker_carries_it_ou
     deal.deeds.append(deed)
     past.history.deals[tx] = deal
     # when A carries it out
-    letter = Letter(to, Engage(tx, "alice", (step,), 9.0, ("alice",)))
+    letter = Letter("A", Engage(tx, to, (step,), 9.0, (to,)))
     out = core.step(Received(B, Control(3, (letter,))), 0.0)
     engaged(past.history, core.durable, out.persist)
     # then that is recorded for the session at A, and nothing is removed in the other one

@@ -10,6 +10,7 @@ from motet.model import Filter, OpId
 from motet.protocol.changes import BlockMade, Sent, StartMade
 from motet.protocol.routing.messages import Started, Subscribe, Switched, Unsubscribe
 from motet.protocol.session.messages import Done
+from motet.protocol.transactions.cutter import MOST_MADE
 from motet.protocol.transactions.messages import (
     Begun,
     Decide,
@@ -45,6 +46,32 @@ def cut(broker_a: BrokerA, tx: str, tick: int) -> Block:
     broker_a.machine.decisions.cut_told(tx)
     broker_a.carry_out()
     return block
+
+
+def test_a_pubend_cuts_once_also_if_the_root_has_lost_its_state_and_is_told_again() -> None:
+    broker_a = publisher()
+    old = op("dora", 1, "D")
+    broker_a.subscribes(old)
+    decide = Decide("dora/D-1.1/7", 4, True, "", (), (Ended(old, SPACE, "1"),))
+    broker_a.hears(decide, "B")
+    cut(broker_a, decide.tx, 100)
+    broker_a.hears(Settle(decide.tx), "B")
+    assert not broker_a.machine.decisions.is_active(decide.tx)
+    # The new root decides it again, because a broker that had not heard of the end told it so.
+    broker_a.hears(decide, "B")
+    assert broker_a.machine.cutter.due() == ""
+    assert not broker_a.machine.cutter.must_cut(decide.tx)
+    assert broker_a.to("B")[-1] == Echoed(decide.tx, "effective")
+
+
+def test_a_pubend_remembers_a_bounded_number_of_its_cuts() -> None:
+    broker_a = publisher()
+    for number in range(MOST_MADE + 2):
+        broker_a.machine.cutter._note_made(f"dora/D-1.1/{number}")
+    made = broker_a.machine.cutter.state.made
+    assert len(made) == MOST_MADE
+    assert "dora/D-1.1/1" not in made
+    assert f"dora/D-1.1/{MOST_MADE + 1}" in made
 
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from motet.model.coverage import Covering
 from motet.model.filters import from_own, from_wire, to_wire
 from motet.protocol.contract import Fact
 
-MACHINE_VERSION = 7
+MACHINE_VERSION = 8
 """Increase it with every change of the effect of a fact, of `image`, or of these records, and add a
 migration for snapshots of the previous version."""
 
@@ -51,6 +51,7 @@ MIGRATIONS: dict[int, Migration] = {
     4: _as_they_are,
     5: _as_they_are,
     6: _as_they_are,
+    7: _as_they_are,
 }
 """By the version that wrote a snapshot: converts its parts, as plain values, to those of the next
 version. Versions since 2 have added parts, and optional fields at the end."""

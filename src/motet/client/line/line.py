@@ -89,7 +89,7 @@ class Line:
             self._beating.cancel()
             self._beat_later()
         else:
-            heartbeats.hurry()
+            heartbeats.hurry(self)
 
     def beat(self) -> None:
         """Called on the heartbeat thread."""

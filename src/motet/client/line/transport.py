@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import threading
@@ -36,7 +37,8 @@ class Beating(Protocol):
 
 
 class HeartbeatThread:
-    """Sleeps while there are no connections."""
+    """Sleeps while there are no connections. It looks at all of them whenever it wakes, so only a
+    line that cannot wait until then wakes it."""
 
     def __init__(self) -> None:
         self.reset()
@@ -46,6 +48,8 @@ class HeartbeatThread:
         self._lines: set[Beating] = set()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
+        """When its sleep ends; a time that has passed: it is awake, and looks before it sleeps."""
 
     def add(self, line: Beating) -> bool:
         """Returns whether there is a thread for it."""
@@ -59,12 +63,16 @@ class HeartbeatThread:
                     self._lines.discard(line)
                     return False
                 self._thread = thread
-            self._changed.notify()
+            self._hurry(line)
         return True
 
-    def hurry(self) -> None:
+    def hurry(self, line: Beating) -> None:
         """A line has a new heartbeat, which may be shorter than the current sleep."""
         with self._changed:
+            self._hurry(line)
+
+    def _hurry(self, line: Beating) -> None:
+        if time.monotonic() + line.heartbeat_s / 2 < self._wakes_at:
             self._changed.notify()
 
     def remove(self, line: Beating) -> None:
@@ -78,6 +86,7 @@ class HeartbeatThread:
         while True:
             with self._changed:
                 while not self._lines:
+                    self._wakes_at = math.inf
                     self._changed.wait()
                 lines = list(self._lines)
             for line in lines:
@@ -88,6 +97,7 @@ class HeartbeatThread:
                     self.remove(line)
             with self._changed:
                 shortest_s = min((line.heartbeat_s for line in self._lines), default=60.0)
+                self._wakes_at = time.monotonic() + shortest_s / 2
                 self._changed.wait(shortest_s / 2)
 
 

@@ -8,6 +8,7 @@ own position, from memory and then by requests, until it reaches the horizon.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec import Struct, field
 
@@ -123,14 +124,12 @@ class Position(Struct, eq=False):
         self.again[subscription] = max(known, (tick, tentative))
         self.reminded += known >= (tick, tentative)
 
-    def next_gate(self, span: Span) -> PredecessorRecord | None:
-        """The first record in a span, behind the position, that may not be passed yet."""
+    def next_gate(self, gates: Iterable[PredecessorRecord]) -> PredecessorRecord | None:
+        """The first of these records, behind the position, that may not be passed yet."""
         if self.passage is None:
             return None
-        for record in span.records:
-            if not isinstance(record, PredecessorRecord) or record.tick <= self.given:
-                continue
-            if not self.passage.is_open(record):
+        for record in gates:
+            if record.tick > self.given and not self.passage.is_open(record):
                 return record
         return None
 
@@ -324,10 +323,11 @@ class Subend:
 
     def _stop(self, span: Span) -> None:
         """Clients that may not pass a record of the next span are served separately."""
-        if not any(type(each) is PredecessorRecord for each in span.records):
+        gates = _gates_in(span)
+        if not gates:
             return
         for position in self.positions.values():
-            if position.live and position.next_gate(span) is not None:
+            if position.live and position.next_gate(gates) is not None:
                 position.given = position.standing(self.horizon)
                 self._lag(position)
 
@@ -436,7 +436,7 @@ class Subend:
             position.given = span.upto
             self._report(position, span.since, span.upto, deliver)
             return
-        gate = position.next_gate(span) if span.records else None
+        gate = position.next_gate(_gates_in(span)) if span.records else None
         if gate is not None:
             if gate.tick == span.since:
                 position.gate = gate
@@ -576,6 +576,10 @@ class Subend:
             assert position.gate is None or position.client in self.behind
             assert position.live != (position.client in self.behind) or not position.present
             assert position.starts
+
+
+def _gates_in(span: Span) -> list[PredecessorRecord]:
+    return [each for each in span.records if type(each) is PredecessorRecord]
 
 
 def _owed(

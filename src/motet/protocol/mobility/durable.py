@@ -12,6 +12,7 @@ from motet.model import Hop, OpId
 from motet.model.filters import from_own, to_wire
 from motet.model.ids import LAST_TICK, is_newer
 from motet.protocol.changes import (
+    AdvertisementMade,
     ArrivalEchoed,
     ArrivalReported,
     ClientEnded,
@@ -97,6 +98,7 @@ class DurableMobility(DurableRoom):
             NeighbourForgotten: self._forget,
             NeighbourDismissed: lambda change: self._release(change.neighbour),
             ArrivalEchoed: self._echoed,
+            AdvertisementMade: self._advertised,
             StartMade: self._started,
         }
 
@@ -203,13 +205,15 @@ class DurableMobility(DurableRoom):
 
     def _hand_out(self, client: str, epoch: str) -> Iterator[MovingPart]:
         for room in self._bus.rooms:
-            part = room.hand_out(client, epoch)
-            if part is not None and room is not self._requests:
+            part = None if room is self._requests else room.hand_out(client, epoch)
+            if part is not None:
                 yield MovingPart(room.name, msgpack.encode(part, enc_hook=to_wire))
 
     def _still_owed(self, travel: Travel, client: str, epoch: str) -> dict[str, int]:
         """The predecessors of a session whose events may not have arrived everywhere: there are
         still residues of its advertisements."""
+        if not travel.predecessors:
+            return {}
         homes = {
             entry.home
             for entry in self._routing.state.advertisements
@@ -284,10 +288,10 @@ class DurableMobility(DurableRoom):
             and is_counted(commit)
         )
 
-    def _concerned(self, commit: MoveCommit, heard: Mapping[str, int]) -> dict[str, int]:
+    def _concerned(self, commit: MoveCommit, heard: Mapping[str, int]) -> Mapping[str, int]:
         """The pubends among these that the session may receive from."""
-        if not heard:
-            return {}
+        if all(pubend in commit.levels or pubend in commit.doubts for pubend in heard):
+            return heard
         overlapping = self._routing.state.advertisements.overlapping
         homes = {each.home for row in commit.subscriptions for each in overlapping(row.filter)}
         return {
@@ -459,6 +463,12 @@ class DurableMobility(DurableRoom):
 
     def _started(self, made: StartMade) -> None:
         if self.state.travels:
+            self._bus.emit(PredecessorsDue(made.op))
+
+    def _advertised(self, made: AdvertisementMade) -> None:
+        """Its subscribers may have started for other clients' advertisements, above the record that
+        was written when this client arrived."""
+        if self.predecessors(made.op.client, made.op.epoch):
             self._bus.emit(PredecessorsDue(made.op))
 
     def _session_closed(self, closed: SessionClosed) -> None:

@@ -11,7 +11,7 @@ moves, they are dropped: the client sends them again at its new broker.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -447,12 +447,14 @@ class SoftMobility(SoftRoom):
 
     def _is_in_transaction(self, client: str) -> bool:
         transactions = self._shared.durable.transactions
+        held = transactions.decisions.state.held
+        if not (transactions.open or held):
+            return False
         return any(
             client in local.parts or any(each.client == client for each in local.invitations)
             for local in transactions.open.values()
         ) or any(
-            isinstance(each.request, Engage) and each.request.client == client
-            for each in transactions.decisions.state.held
+            isinstance(each.request, Engage) and each.request.client == client for each in held
         )
 
     def _refuse_in_transaction(self, departure: Departure, out: Output, now: float) -> None:
@@ -460,7 +462,7 @@ class SoftMobility(SoftRoom):
         self._refuse(departure, Objection("InTransaction", text), out, now)
 
     def _meet_letter(self, letter: Letter, out: Output, now: float) -> None:
-        if letter.broker == self._shared.name and isinstance(letter.body, Engage):
+        if isinstance(letter.body, Engage):
             self._meet(letter.body.client, out, now)
 
     def _meet_plan(self, plan: ExecuteRequest, out: Output, now: float) -> None:
@@ -673,11 +675,11 @@ class SoftMobility(SoftRoom):
         clients = streams.machine.clients
         own = durable.routing.state.subscriptions.from_source(Hop.client(client))
         levels = clients.levels(client)
-        concerned = dict.fromkeys((*levels, *self._pubends_for(each.filter for each in own)))
+        concerned = (*levels, *self._pubends_for((each.filter for each in own), levels))
         doubts = {p: tick for p in concerned if (tick := streams.machine.frontier(p))}
         given = clients.given(client) if session.total_order else 0
         logged = streams.retirement.last_of(client, epoch)
-        last = logged if logged > streams.done_with() else 0
+        last = logged if logged and logged > streams.done_with() else 0
         cut, _ = durable.transactions.cutter.state.last_cut
         fact = MoveDecided(
             client,
@@ -704,22 +706,27 @@ class SoftMobility(SoftRoom):
         for order in departure.orders:
             out.deliver.append((order, MoveOrdered(client)))
 
-    def _pubends_for(self, filters: Iterable[Any]) -> list[str]:
-        """The pubends that subscriptions with these filters may receive from."""
-        state = self._shared.durable.routing.state
+    def _pubends_for(self, filters: Iterable[Any], known: Mapping[str, int]) -> list[str]:
+        """The pubends that subscriptions with these filters may receive from, without those that
+        are known anyway, and those of which nothing was heard."""
+        state, frontier = self._shared.durable.routing.state, self._streams.machine.frontier
+        others = [each for each in state.pubends if each not in known and frontier(each)]
+        if not others:
+            return []
         homes: dict[str, None] = {}
         for each in filters:
             for entry in state.advertisements.overlapping(each):
                 homes[entry.home] = None
-        return [pubend for pubend in state.pubends if broker_of_pubend(pubend) in homes]
+        return [pubend for pubend in others if broker_of_pubend(pubend) in homes]
 
     def _heard(self, control: Control) -> dict[str, int]:
         """The highest ticks heard of, for moves in a control frame."""
         commits = [each for each in control.messages if type(each) is MoveCommit]
         found: dict[str, int] = {}
         for commit in commits:
-            overlapping = self._pubends_for(row.filter for row in commit.subscriptions)
-            for pubend in (*commit.levels, *commit.doubts, *overlapping):
+            named = {**commit.levels, **commit.doubts}
+            filters = (row.filter for row in commit.subscriptions)
+            for pubend in (*named, *self._pubends_for(filters, named)):
                 tick = self._streams.machine.frontier(pubend)
                 if tick:
                     found[pubend] = tick
@@ -926,17 +933,20 @@ class SoftMobility(SoftRoom):
             del self._awaited[client]
             self._shared.journal(PublisherAdmitted(client, travel.epoch), out, now)
 
-    def _precede_again(self, started: Iterable[OpId], out: Output, now: float) -> None:
+    def _precede_again(self, due: Sequence[OpId], out: Output, now: float) -> None:
         """Subscriptions have started above the records that name earlier events of clients that
         have arrived. If some are still owed, the subscribers must find the records above, too."""
         state = self._shared.durable.routing.state
-        found = [state.subscriptions.get(op) for op in started]
+        advertised = {op.client for op in due if op in state.advertisements}
+        found = [state.subscriptions.get(op) for op in due]
         filters = [entry.filter for entry in found if entry is not None]
         for client, travel in self._durable.state.travels.items():
             if client in self._gates:
                 continue  # a record is due when its gate opens
             own = state.advertisements.from_source(Hop.client(client))
-            if any(overlap(each.filter, wanted) for each in own for wanted in filters):
+            if client in advertised or any(
+                overlap(each.filter, wanted) for each in own for wanted in filters
+            ):
                 predecessors = self._durable.predecessors(client, travel.epoch)
                 self._streams.precede(client, predecessors, {}, out, now)
 

@@ -394,6 +394,8 @@ class SoftStrays(SoftRoom):
 
     def _give(self, client: str, events: list[Delivery], out: Output) -> None:
         """Subscriptions may have been removed since the events came."""
+        if not events:
+            return
         own = self._shared.durable.routing.state.subscriptions.from_source(Hop.client(client))
         standing = {each.id.sequence for each in own}
         wanted: list[Delivery] = []

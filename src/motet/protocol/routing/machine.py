@@ -26,6 +26,7 @@ from motet.errors import InvariantError
 from motet.model import Hop, OpId
 from motet.model.coverage import RETRACT, Covering
 from motet.protocol.changes import (
+    AdvertisementMade,
     AdvertisementRetired,
     Changes,
     ClientEnded,
@@ -278,6 +279,7 @@ class Routing:
                 self.attract(entry)
             else:
                 self.starts.start_attracted(entry)
+                self._out.changes.append(AdvertisementMade(entry.id))
         others = state.bits.all_neighbours & ~state.bits.bit(source)
         for neighbour in state.bits.names(others):
             if entry is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from copy import deepcopy
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct, msgpack
@@ -168,7 +167,7 @@ class DurableSessions(DurableRoom):
         session = self._sessions.current(client, epoch)
         if session is None:
             return None
-        return MovingSession(deepcopy(session), dict(self._sessions.sent_before.get(client, {})))
+        return MovingSession(session.copied(), dict(self._sessions.sent_before.get(client, {})))
 
     def fits(self, client: str, epoch: str, part: Struct) -> bool:
         if not isinstance(part, MovingSession):
@@ -185,7 +184,7 @@ class DurableSessions(DurableRoom):
         assert isinstance(part, MovingSession)
         assert part.session.client == client
         self._sessions.heard(epoch)
-        self._take_sessions(SessionsImage((deepcopy(part.session),)))
+        self._take_sessions(SessionsImage((part.session.copied(),)))
         if part.sent_before:
             self._sessions.sent_before[client] = dict(part.sent_before)
         session = self._sessions.current(client, epoch)

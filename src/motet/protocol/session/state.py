@@ -95,6 +95,19 @@ class Session(Struct):
             for told in self.news
         ]
 
+    def copied(self) -> Session:
+        """A session with the same content, which shares nothing that can change."""
+        return replace(
+            self,
+            unanswered=dict(self.unanswered),
+            failures=dict(self.failures),
+            cursors=dict(self.cursors),
+            done={each: dict(ticks) for each, ticks in self.done.items()},
+            names=dict(self.names),
+            since={each: dict(ticks) for each, ticks in self.since.items()},
+            news=list(self.news),
+        )
+
     def grant(self) -> int:
         self.granted += 1
         return GRANTED + self.granted

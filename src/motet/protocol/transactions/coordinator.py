@@ -210,9 +210,9 @@ class Coordinator:
         if self.is_not_offered(op):
             return
         clients = self._tables.clients
-        homes = {name: clients.home(name) for name, _ in request.parts}
-        unknown = [name for name, home in homes.items() if home is None]
-        if unknown or not homes:
+        cast = tuple(dict.fromkeys(name for name, _ in request.parts))
+        unknown = [name for name in cast if clients.newest(name) is None]
+        if unknown or not cast:
             who = ", ".join(unknown) or "no client"
             text = f"the plan names {who}, but no such client is connected to the overlay"
             self._out.fail(op, "UnknownClient", text)
@@ -222,8 +222,8 @@ class Coordinator:
         self.state.coordinations[tx] = Coordination(tx, STATIC, request.key, op.sequence)
         self._participant.open(tx, request.timeout_s)
         for client, steps in request.parts:
-            letter = Engage(tx, client, steps, request.timeout_s, tuple(homes), request.key)
-            self._courier.post(homes[client] or "", letter)
+            letter = Engage(tx, client, steps, request.timeout_s, cast, request.key)
+            self._courier.follow(letter)
 
     def coordinates(self, op: OpId, tx: str) -> bool:
         """Does this session coordinate this dynamic transaction?"""

@@ -15,15 +15,18 @@ from motet.model import Hop, OpId
 from motet.protocol.contract import CancelTimer, SetTimer, TimerKey
 from motet.protocol.routing.messages import RoutingMessage
 from motet.protocol.routing.starts import broker_of_pubend
-from motet.protocol.routing.state import HERE, RoutingState
+from motet.protocol.routing.state import HERE, RoutingState, announced_home
 from motet.protocol.session.messages import Decided, Done, Failed, Invited, Over
 from motet.protocol.transactions.messages import (
+    Ask,
     Echoed,
     Engage,
     Letter,
     LetterBody,
     Opening,
     Prepare,
+    Tell,
+    ToClient,
     TxMessage,
     Withdraw,
     op_of,
@@ -219,10 +222,13 @@ class Courier:
                 return hop.name
         return None
 
-    def home_of(self, tx: str) -> str:
-        """The coordinator's broker."""
-        op = op_of(tx)
-        return self._tables.clients.home_of(op.client, op.epoch)
+    def towards_coordinator(self, tx: str) -> str | None:
+        """As `towards`; if no session of it is known, towards the broker that announced it."""
+        client, epoch, _ = op_of(tx)
+        hop = self._tables.clients.get((client, epoch))
+        if hop is None:
+            return self.towards(announced_home(epoch))
+        return hop.name if hop.is_broker else ""
 
     def others(self, source: str) -> list[str]:
         return [name for name in self._tables.bits.neighbours if name != source]
@@ -246,15 +252,41 @@ class Courier:
         if towards:
             self.send(towards, Letter(broker, body))
         elif towards == "":
-            home = self._tables.clients.home(body.client) if type(body) is Engage else None
-            if home is not None and home != self.name:  # the client has moved
-                self.post(home, body)
-            else:
-                self._readers[type(body)](body)
+            self._readers[type(body)](body)
+
+    def follow(self, body: ToClient) -> None:
+        """A letter to a client's broker follows the client routing table from hop to hop: brokers
+        off the path of a move know the direction of a session, but not its broker. If no such
+        session is known, the letter goes to the broker that announced it."""
+        client, epoch = self._addressee(body)
+        hop = self._tables.clients.get((client, epoch))
+        if hop is None:
+            self.post(announced_home(epoch) if epoch else self.name, body)
+        elif hop.is_broker:
+            home = self._tables.clients.home_of(client, epoch)  # or a former one
+            self.send(hop.name, Letter(home, body))
+        else:
+            self._readers[type(body)](body)
+
+    def _addressee(self, body: ToClient) -> tuple[str, str]:
+        """The session that a letter is for; the epoch is empty if no session is known here."""
+        if isinstance(body, Engage):
+            return body.client, self._tables.clients.newest(body.client) or ""
+        op = body.op if isinstance(body, Tell) else op_of(body.tx)
+        return op.client, op.epoch
 
     def forward(self, letter: Letter, source: Hop) -> None:
         del source
-        self.post(letter.broker, letter.body)
+        body = letter.body
+        is_for_root = isinstance(body, Ask) and body.reached
+        if (
+            isinstance(body, ToClient)
+            and not is_for_root
+            and self._addressee(body) in self._tables.clients
+        ):
+            self.follow(body)
+        else:
+            self.post(letter.broker, body)
 
     # ── questions ────────────────────────────────────────────────────────────────────────
 

@@ -37,6 +37,9 @@ from motet.protocol.transactions.state import (
     VersionState,
 )
 
+MOST_MADE = 1000
+"""How many of its cuts a pubend remembers by transaction."""
+
 
 class CutPhase(Move):
     UNTOUCHED = "not touched"
@@ -250,7 +253,7 @@ class Cutter:
 
     def touch(self, decide: Decide) -> None:
         """If our pubend has to cut, nothing begins or ends there permanently before that."""
-        if self._is_touched(decide):
+        if decide.tx not in self.state.made and self._is_touched(decide):
             MOVES.next(self.phase(decide.tx), CutEvent.DECISION, decide.tx)
             self.state.touched[decide.tx] = Touched(decide)
             self._versions.await_cut(decide)
@@ -322,12 +325,19 @@ class Cutter:
         for at, event in enumerate(block.events, tick + 1):
             self.note_published(event.client, at)
         self.state.last_cut = (block.number, block.last_tick)
+        self._note_made(tx)
         self._versions.starts.advance(block.last_tick + 1)
         self._out.effects.blocks.append(block)
         for switch in block.switches:
             told = Switched(switch.op, self._tables.hosted, switch.tick, switch.ended)
             self._out.route(told, HERE)
         self._answer_postponed()
+
+    def _note_made(self, tx: str) -> None:
+        made = self.state.made
+        made[tx] = None
+        if len(made) > MOST_MADE:
+            del made[next(iter(made))]
 
     def _block(self, decide: Decide, tick: int) -> Block:
         staged = [

@@ -179,8 +179,9 @@ class Decisions:
 
     def witnesses(self, tx: str) -> list[str]:
         """Neighbours behind which a client takes part, or has begun the transaction."""
-        brokers = {*self.state.active[tx].decide.brokers, self._courier.home_of(tx)}
+        brokers = self.state.active[tx].decide.brokers
         towards = {self._courier.towards(broker) for broker in brokers}
+        towards.add(self._courier.towards_coordinator(tx))
         return [each for each in self._courier.others("") if None in towards or each in towards]
 
     def _conclude(self, message: Decide) -> None:
@@ -229,7 +230,7 @@ class Decisions:
             if known.source:
                 self._courier.send(known.source, Echoed(tx, EFFECTIVE))
             elif self._courier.is_root and not known.late:
-                self._courier.post(self._courier.home_of(tx), Effective(tx))
+                self._courier.follow(Effective(tx))
 
     def _complete(self, known: Decision) -> None:
         tx = known.decide.tx

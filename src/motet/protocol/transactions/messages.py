@@ -152,8 +152,8 @@ class Ask(Struct, tag="outcome?", array_like=True, frozen=True):
     tx: str
     op: OpId
     broker: str
-    reached: bool = True
-    """The coordinator's broker was asked before the root."""
+    reached: bool = False
+    """The coordinator's broker has been asked: the next is the root."""
 
 
 class Tell(Struct, tag="outcome", array_like=True, frozen=True):
@@ -171,6 +171,10 @@ class Effective(Struct, tag="effective", array_like=True, frozen=True):
 
 
 LetterBody = Engage | Engaged | Open | Submit | Withdraw | Query | Verdict | Ask | Tell | Effective
+
+
+ToClient = Engage | Ask | Tell | Effective
+"""Letters to the broker of a client: wherever that is now."""
 
 
 class Letter(Struct, tag="letter", array_like=True, frozen=True):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from motet.model import Filter, Hop, OpId, decode_attributes
-from motet.protocol.routing.state import RoutingState
+from motet.protocol.routing.state import RoutingState, announced_home
 from motet.protocol.session.messages import Done, OutcomeRequest, TxRequest
 from motet.protocol.transactions.coordinator import ABORTED, COMMITTED, Coordinator
 from motet.protocol.transactions.courier import (
@@ -254,7 +254,8 @@ class Root:
         tx = letter.tx
         after = MOVES.next(self.phase(tx), RootEvent.SUBMIT, tx)
         if after is RootPhase.SETTLED:
-            self._tell(tx, self._courier.home_of(tx))
+            mine = (c.broker for c in letter.contributions if c.client == op_of(tx).client)
+            self._tell(tx, next(filter(None, mine), "") or announced_home(op_of(tx).epoch))
         if after is RootPhase.QUEUED:
             self._enqueue(letter)
 
@@ -365,7 +366,7 @@ class Root:
         """All brokers have answered a question of the root."""
         tx = flood.tx
         if flood.what == OPENING:
-            self._courier.post(self._courier.home_of(tx), Tell(op_of(tx), tx))
+            self._courier.follow(Tell(op_of(tx), tx))
             return
         found = self._queued(tx)
         if found is not None and MOVES.next(self.phase(tx), RootEvent.ANSWER, tx) is not None:
@@ -545,22 +546,24 @@ class RootRequests:
         elif not self._coordinator.is_not_offered(op):
             self.state.questions[str(op)] = request.timeout_s
             self._out.set_timer(Unanswered(op), self._out.now + request.timeout_s)
-            home = self._courier.home_of(request.tx)
-            towards = self._courier.towards(home)
-            asked = Ask(request.tx, op, self._courier.name, reached=towards is not None)
-            self._courier.post(home if towards else self._courier.root, asked)
+            asked = Ask(request.tx, op, self._courier.name)
+            if self._courier.towards_coordinator(request.tx) is None:
+                self._courier.post(self._courier.root, asked)
+            else:
+                self._courier.follow(asked)
 
     def asked(self, letter: Ask) -> None:
         """Another broker asks for its client."""
+        reached = letter.reached or self._courier.towards_coordinator(letter.tx) == ""
         if self._is_open(letter.tx):
             self._courier.post(letter.broker, Tell(letter.op, RUNNING))
         elif self._courier.is_root:
             outcome = self._root.outcome(letter.tx)
-            if outcome == EXPIRED and not letter.reached:  # its coordinator may have it open
+            if outcome == EXPIRED and not reached:  # its coordinator may have it open
                 outcome = ""
             self._courier.post(letter.broker, Tell(letter.op, outcome))
         else:
-            self._courier.post(self._courier.root, letter)
+            self._courier.post(self._courier.root, replace(letter, reached=reached))
 
     def told(self, letter: Tell) -> None:
         """The answer to a local client's request for an outcome, or to begin a transaction."""

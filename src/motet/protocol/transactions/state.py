@@ -428,6 +428,9 @@ class CutterState(Struct):
     """By local client that has published in transactions: the tick of its last such event."""
     last_cut: tuple[int, int] = (0, 0)
     """The number of our pubend's last cut, and the last tick of its block."""
+    made: dict[str, None] = field(default_factory=dict)
+    """The transactions of our pubend's last cuts, also after their decisions are settled: if the
+    root loses its state, a broker that has not heard so tells it the decision again."""
 
 
 class RootState(Struct):
@@ -491,6 +494,7 @@ class TxState(Struct):
     blocks: dict[str, Block] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
     last_cut: tuple[int, int] = (0, 0)
+    made: dict[str, None] = field(default_factory=dict)
     number: int = 0
     opened: dict[str, float] = field(default_factory=dict)
     gatherings: dict[str, PlanGathering] = field(default_factory=dict)

@@ -15,8 +15,11 @@ from motet.protocol.mobility.soft import SoftMobility
 from motet.protocol.routing.machine import Routing
 from motet.protocol.routing.messages import MovingStarts
 from motet.protocol.routing.relocation import Relocation
+from motet.protocol.routing.state import announced_home
 from motet.protocol.session.durable import DurableSessions
+from motet.protocol.transactions.courier import Courier
 from motet.testing.bugs.catalogue import Patch, around, mutation, nothing, patched
+from motet.testing.bugs.transactions import CALM, SHORT
 
 OFTEN: dict[str, Any] = {"move_s": 0.04}
 TOTAL: dict[str, Any] = {**OFTEN, "total_order": 0.7, "hop_s": (0.001, 0.05)}
@@ -235,3 +238,18 @@ def what_was_kept_back_is_lost(original: Any, self: Any, departure: Any, *args: 
     """A client that stays is not answered what it has asked meanwhile."""
     departure.held.clear()
     original(self, departure, *args)
+
+
+@mutation("mobility", "answers", **{**SHORT, **OFTEN, "menu": CALM, "harmed": 0.0})
+def letters_go_to_announced_homes() -> list[Patch]:
+    """Brokers send letters for a client to where its session began."""
+
+    def follow(self: Any, body: Any) -> None:
+        epoch = self._addressee(body)[1]
+        self.post(announced_home(epoch) if epoch else self.name, body)
+
+    def forward(self: Any, letter: Any, source: Any) -> None:
+        del source
+        self.post(letter.broker, letter.body)
+
+    return [Patch(Courier, "follow", follow), Patch(Courier, "forward", forward)]

@@ -124,6 +124,8 @@ class Checker:
             self._check_table(subscription, broker, advertisement)
 
     def _check_flood(self, advertisement: OperationRecord) -> None:
+        if is_on_its_way(advertisement.session):
+            return  # the answer waited for the disk, and so did the decision of the move behind it
         tree, home = self._history.tree, advertisement.session.home
         for broker in tree.brokers:
             if not self._forgotten(tree.path(home, broker), advertisement.requested_at):
