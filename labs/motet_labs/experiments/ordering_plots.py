@@ -2,18 +2,15 @@
 
     python -m motet_labs.experiments.ordering_plots DIR
 
-draws them again from the `ordering.json` in that folder.
+draws them again, and writes the page again, from the `ordering.json` in that folder.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, save
 from motet_labs.experiments import paper4
@@ -23,6 +20,7 @@ from motet_labs.experiments.ordering_report import (
     BY_NUMBER,
     PLANNED,
     LineRow,
+    OrderingReport,
     RunsRow,
 )
 from motet_labs.experiments.stamp_sizes import SizeRow
@@ -70,13 +68,13 @@ def of(
 
 
 def again(directory: Path) -> list[Path]:
-    """Draw all from the figures of an earlier run; returns their files."""
-    told = json.loads((directory / "ordering.json").read_text(encoding="utf-8"))
-    known = (
-        msgspec.convert(told[name], list[kind])  # type: ignore[valid-type]
-        for name, kind in (("sizes", SizeRow), ("runs", RunsRow), ("rows", LineRow))
-    )
-    return [save(figure, directory / f"{name}.png") for name, figure in of(*known).items()]
+    """Draw all, and write the page, from the figures of an earlier run; returns their files."""
+    report = OrderingReport.load(directory)
+    drawn = of(report.sizes, report.runs, report.rows)
+    pictures = [save(figure, directory / f"{name}.png") for name, figure in drawn.items()]
+    page = directory / "ordering.md"
+    page.write_text(report.page(pictures), encoding="utf-8")
+    return [page, *pictures]
 
 
 def _rate(row: LineRow) -> float:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from motet_labs.experiments import paper4
 from motet_labs.experiments.ordering_plan import (
+    FULL,
     PLACEMENT,
     PUBLISHED,
+    QUICK,
     RATES,
     SIZES,
     SUBSCRIPTIONS,
@@ -134,6 +140,30 @@ class OrderingReport(ExperimentReport):
     rows: tuple[LineRow, ...] = ()
     floors: tuple[tuple[str, int, float], ...] = ()
     """Shape, draw of subscriptions, and its floor in milliseconds."""
+
+    @classmethod
+    def load(cls, directory: Path) -> OrderingReport:
+        """Of an earlier run, from its `ordering.json`."""
+        told = json.loads((directory / "ordering.json").read_text(encoding="utf-8"))
+        rows = {
+            "sizes": SizeRow,
+            "schedules": ScheduleRow,
+            "runs": RunsRow,
+            "rows": LineRow,
+            "floors": tuple[str, int, float],
+        }
+        return cls(
+            datetime.fromisoformat(told["date"]),
+            told["seconds"],
+            told["machine"],
+            replace(QUICK if told["quick"] else FULL, parts=tuple(told["part_seconds"])),
+            told["part_seconds"],
+            told["skipped"],
+            **{
+                name: msgspec.convert(told[name], tuple[kind, ...])  # type: ignore[valid-type]
+                for name, kind in rows.items()
+            },
+        )
 
     @property
     def findings(self) -> list[PaperFigure]:
@@ -308,7 +338,7 @@ def _size_cells(row: SizeRow) -> list[str]:
         row.sent_deviation,
     )  # fmt: skip
     head = [row.shape, f"`{row.mode}`", f"{row.each:,}", f"{row.total:,}"]
-    return [*head, *(f"{size:,.3g}" if size < 1000 else f"{size:,.0f}" for size in sizes)]
+    return [*head, *(f"{size:.1f}" if size < 100 else f"{size:,.0f}" for size in sizes)]
 
 
 def _schedule_cells(row: ScheduleRow) -> list[str]:

@@ -358,13 +358,15 @@ class TestReport:
                 shown += [value for line in axis.lines for value in line.get_ydata()]
                 assert axis.get_ylim()[1] > max(shown) > 0, name
 
-    def test_pictures_are_drawn_again_from_the_figures(self, tmp_path: Path) -> None:
-        report().save(tmp_path)
-        for path in ordering_plots.again(tmp_path):
-            assert path.stat().st_size > 0
-        first = plots.draw(report(), tmp_path / "first")
+    def test_page_and_pictures_are_made_again_from_the_figures(self, tmp_path: Path) -> None:
+        whole = report()
+        whole.save(tmp_path)
+        page, *again = ordering_plots.again(tmp_path)
+        first = plots.draw(whole, tmp_path / "first")
+        assert [path.name for path in again] == [path.name for path in first]
         for path in first:
             assert path.read_bytes() == (tmp_path / path.name).read_bytes(), path.name
+        assert page.read_text() == whole.page(first)
 
     def test_figures_have_five_digits(self) -> None:
         assert short(line_row("rates", "spray", mean_ms=123.456789))["mean_ms"] == 123.46
