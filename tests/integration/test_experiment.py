@@ -152,6 +152,7 @@ def test_every_part_of_the_experiment_with_one_order_runs(
         clients=20,
         each=4,
         rates=(200,),
+        beyond=(),
         fixed_rate=200,
         more=(4,),
         draws=2,

@@ -14,6 +14,8 @@ PUBLISHED: Final = "published"
 RATES: Final = "rates"
 SUBSCRIPTIONS: Final = "subscriptions"
 PLACEMENT: Final = "placement"
+BEYOND: Final = "beyond"
+"""Loads of the part `rates` above those of the paper."""
 PARTS: Final = (SIZES, PUBLISHED, RATES, SUBSCRIPTIONS, PLACEMENT)
 
 SIZE_EFFORT: Final = SizeEffort(
@@ -38,6 +40,8 @@ class OrderingPlan:
     clients: int = paper4.CLIENTS
     each: int = paper4.EACH
     rates: tuple[int, ...] = paper4.RATES
+    beyond: tuple[int, ...] = (20_000, 40_000, 60_000)
+    """Rates above those of the paper, until the machine does not keep up."""
     fixed_rate: int = paper4.FIXED_RATE
     more: tuple[int, ...] = (10, 20, 50, 100)
     """Topics of each client, as subscriptions grow."""
@@ -55,6 +59,8 @@ class OrderingPlan:
     warm_s: float = 1.5
     seconds: float = 8.0
     """Of each load."""
+    beyond_s: float = 3.0
+    """Of each load above the rates of the paper."""
     attempts: int = 3
     """How often a load is run at most, if other processes disturb it."""
     patient_s: float = 600.0
@@ -78,6 +84,7 @@ QUICK: Final = OrderingPlan(
     runs=60,
     seeds=4,
     rates=(1000, 10_000),
+    beyond=(20_000,),
     more=(10, 50),
     cases=(("geographic", "pairs"),),
     draws=3,

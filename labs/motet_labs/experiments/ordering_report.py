@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from motet_labs.experiments import paper4
 from motet_labs.experiments.ordering_plan import (
+    BEYOND,
     FULL,
     PLACEMENT,
     PUBLISHED,
@@ -73,6 +74,8 @@ class LineRow(Struct, frozen=True):
     answered_per_s: float
     missing: int
     """Requests without an answer."""
+    unsent: int
+    """Not requested, because too many of a connection were not answered."""
     late_ms: float
     latest_ms: float
     """How late the load generator was."""
@@ -89,7 +92,7 @@ class LineRow(Struct, frozen=True):
 
     @property
     def keeps_up(self) -> bool:
-        return not self.missing and self.answered_per_s >= KEPT_UP * self.per_s
+        return not self.missing + self.unsent and self.answered_per_s >= KEPT_UP * self.per_s
 
 
 class ScheduleRow(Struct, frozen=True):
@@ -171,6 +174,7 @@ class OrderingReport(ExperimentReport):
             *_of_sizes(self.sizes),
             *_of_published(self.schedules, self.runs),
             *_of_rates([row for row in self.rows if row.part == RATES]),
+            *_of_limits([row for row in self.rows if row.part in (RATES, BEYOND)]),
             *_of_floors(self.floors),
             *_of_subscriptions([row for row in self.rows if row.part == SUBSCRIPTIONS]),
             *_of_placement([row for row in self.rows if row.part == PLACEMENT]),
@@ -258,6 +262,7 @@ class OrderingReport(ExperimentReport):
                 table(RUN_COLUMNS, map(_run_cells, self.runs)),
             ]
         rows = [row for row in self.rows if row.part == part]
+        rows += [row for row in self.rows if part == RATES and row.part == BEYOND]
         told = [table(LINE_COLUMNS, map(_line_cells, rows))]
         if part == RATES:
             sites = sorted({site for row in rows for site in row.outgoing})
@@ -313,7 +318,8 @@ VIRTUAL_EXPLAINED: Final = (
 OUTGOING_EXPLAINED: Final = (
     "Outgoing bandwidth: of the bytes that a site sends up the line and to clients, those that it "
     "sends up the line, counted at the links. S1 has the topics of the highest rank. The paper "
-    "divides by the bytes of all timestamps that a server handles."
+    "divides by the bytes of all timestamps that a server handles. The last rows of each shape go "
+    "beyond the paper's rates, to see where sites, links and clients together saturate the machine."
 )
 PLACEMENT_EXPLAINED: Final = (
     "The same clients and events at the highest rate. The planner knows which topics are published "
@@ -438,6 +444,17 @@ def _of_rates(rows: Sequence[LineRow]) -> Iterator[PaperFigure]:
             said = paper4.OUTGOING[shape] if site == paper4.site(1) else ""
             name = f"outgoing bandwidth of {site}, {at}"
             yield PaperFigure(RATES, name, 100 * top.outgoing[site], "%", said)
+
+
+def _of_limits(rows: Sequence[LineRow]) -> Iterator[PaperFigure]:
+    for shape in dict.fromkeys(row.shape for row in rows):
+        some = [row for row in rows if row.shape == shape]
+        most = max((row.per_s for row in some if row.keeps_up), default=0)
+        over = [row for row in some if row.per_s > most]
+        name = f"highest rate that sites, links and clients keep up with here, {shape}"
+        if not over:
+            name += " (no higher one was tried)"
+        yield PaperFigure(RATES, name, most, "events/s", paper4.PEAK)
 
 
 def _of_floors(floors: Sequence[tuple[str, int, float]]) -> Iterator[PaperFigure]:

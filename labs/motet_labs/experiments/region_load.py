@@ -18,6 +18,7 @@ import msgspec
 
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
+    MAX_UNSETTLED,
     Changed,
     ChangeRequest,
     Confirm,
@@ -42,6 +43,8 @@ LAST_S: Final = 20.0
 """The longest wait for the last answers."""
 STREAM_CHUNK: Final = 100
 """Changes that are under way at one site, if streams have few topics."""
+MOST_OPEN: Final = MAX_UNSETTLED - 2048
+"""Requests of one connection: a site ends it if more are not confirmed."""
 PAIRS_AHEAD: Final = 40_000
 """Pairs of topics in changes that are under way."""
 
@@ -84,6 +87,11 @@ class RequestAccount:
     def open(self) -> int:
         """Requests that were never answered."""
         return len(self.due) - self._given
+
+    @property
+    def is_full(self) -> bool:
+        """Too many are not confirmed."""
+        return len(self.due) - self.answered > MOST_OPEN
 
     def forget(self) -> None:
         """Begin a new list of times."""
@@ -218,12 +226,16 @@ class RegionLoad:
             account.forget()
         began = time.monotonic() + SOON_S
         late = []
+        unsent = 0
         for at_s, rows in pulses:
             while (left_s := began + at_s - time.monotonic()) > 0:
                 await asyncio.sleep(left_s)
             late.append(-left_s)
             for region, site, topics in rows:
                 peer = self._peers[region, site]
+                if peer.account.is_full:
+                    unsent += len(topics)
+                    continue
                 peer.send(peer.account.request(began + at_s, topics))
         end = began + warm_s + seconds
         await self._answers(accounts, end)
@@ -232,7 +244,7 @@ class RegionLoad:
                 peer.send(Confirm(peer.account.answered))
         took = [each for account in accounts for each in account.took]
         told = latency_of(took, began + warm_s, end)
-        told |= {"open": sum(account.open for account in accounts)}
+        told |= {"open": sum(account.open for account in accounts), "unsent": unsent}
         told |= {"late_ms": mean(late) * 1e3, "latest_ms": max(late) * 1e3, "began": began}
         return told
 

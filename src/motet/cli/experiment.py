@@ -152,10 +152,10 @@ def ordering(
     plots: Plots = True,
     json: Json = False,
 ) -> int:
-    """Measure one order across topics, over five sites far from each other.
+    """Measure one order across topics, over five sites.
 
-    This repeats section 5 of the paper on total notification order. Needs motet[spark] and Java for
-    the part sizes.
+    This repeats section 5 of the paper on total notification order. Needs motet[spark], and Java
+    for the part sizes.
 
     \b
     sizes          entries of timestamps, for up to 2 million subscribed topics

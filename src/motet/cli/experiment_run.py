@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from motet.cli.console import FAILED, FINE, INTERRUPTED, Misuse, err, out, say, say_json, table
 from motet.pictures import check as check_pictures
 from motet.runtime import loop
+from motet.spark.session import require_java, require_pyspark
 from motet_labs import figures
 from motet_labs.experiments import plots as pictures
 from motet_labs.experiments.exactly_once import (
@@ -36,6 +37,7 @@ from motet_labs.experiments.mobility_plan import QUICK as QUICK_MOBILITY
 from motet_labs.experiments.ordering import OrderingExperiment
 from motet_labs.experiments.ordering_plan import FULL as ORDERING
 from motet_labs.experiments.ordering_plan import QUICK as QUICK_ORDERING
+from motet_labs.experiments.ordering_plan import SIZES
 from motet_labs.experiments.overhead import Overhead
 from motet_labs.experiments.transactions import FULL as TRANSACTIONS
 from motet_labs.experiments.transactions import QUICK, TransactionsExperiment
@@ -99,6 +101,9 @@ def mobility(parts: Sequence[str], short: bool, directory: Path, plots: bool, js
 
 def ordering(parts: Sequence[str], short: bool, directory: Path, plots: bool, json: bool) -> int:
     """Do the whole run; returns the exit status."""
+    require_pyspark()
+    if SIZES in parts:
+        require_java()
     _prepare(directory, plots)
     plan = replace(QUICK_ORDERING if short else ORDERING, parts=tuple(dict.fromkeys(parts)))
     began = time.monotonic()

@@ -20,6 +20,7 @@ from motet.placement.search import best_placement
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
+    MAX_UNSETTLED,
     MODES,
     PAIRS,
     ChangeRequest,
@@ -153,6 +154,14 @@ class TestRequests:
         assert account.took == [(1.0, 1.5), (2.0, 0.5), (1.0, 2.0), (1.0, 2.0)]
         assert account.request(4.0, [1]).confirmed == 4
 
+    def test_a_connection_is_full_before_its_site_ends_it(self) -> None:
+        account = RequestAccount()
+        while not account.is_full:
+            account.request(1.0, [7] * 256)
+        assert len(account.due) + 256 < MAX_UNSETTLED
+        account.answer(1, len(account.due), 2.0)
+        assert not account.is_full
+
     def test_latency_is_of_requests_due_in_the_interval(self) -> None:
         told = latency_of([(0.5, 1.0), (1.0, 0.1), (1.5, 0.3), (1.9, 0.4), (2.0, 9.0)], 1.0, 2.0)
         assert told["events"] == 3
@@ -259,9 +268,10 @@ class TestAsPublished:
 def line_row(part: str, shape: str, **more: Any) -> LineRow:
     known = LineRow(
         part, shape, PAIRS, BY_NUMBER, each=10, total=10_000, per_s=10_000, events=80_000,
-        mean_ms=190.0, p50_ms=25.0, p99_ms=500.0, answered_per_s=9990.0, missing=0, late_ms=0.3,
-        latest_ms=9.0, virtual_ms=181.0, virtual_p50_ms=22.0, virtual_p99_ms=490.0, floor_ms=182.0,
-        local=0.6, outgoing={f"S{number}": (number - 1) / 10 for number in range(1, 6)},
+        mean_ms=190.0, p50_ms=25.0, p99_ms=500.0, answered_per_s=9990.0, missing=0, unsent=0,
+        late_ms=0.3, latest_ms=9.0, virtual_ms=181.0, virtual_p50_ms=22.0, virtual_p99_ms=490.0,
+        floor_ms=182.0, local=0.6,
+        outgoing={f"S{number}": (number - 1) / 10 for number in range(1, 6)},
         cores={"sites": 0.6, "links": 0.4, "clients": 0.1, "others": 0.2},
     )  # fmt: skip
     return replace(known, **more)
@@ -275,6 +285,8 @@ def report(*, missing: int = 0, broken: tuple[str, ...] = (), **rates: Any) -> O
         for per_s in paper4.RATES
     ]
     rows[len(paper4.RATES) - 1] = replace(rows[len(paper4.RATES) - 1], missing=missing, **rates)
+    for per_s, answered in ((20_000, 19_990.0), (40_000, 31_000.0)):
+        rows.append(line_row("beyond", "spray", per_s=per_s, answered_per_s=answered))
     rows += [
         line_row("subscriptions", shape, each=each, total=1000 * each, per_s=5000,
                  answered_per_s=5000.0)
@@ -325,6 +337,12 @@ class TestReport:
         ]
         assert holds(report(answered_per_s=9000.0), "timestamps/s, geographic, 10,000") == [False]
 
+    def test_the_highest_rate_is_told_that_all_keep_up_with(self) -> None:
+        known = {each.name: each.value for each in report().findings if "highest rate" in each.name}
+        assert list(known.values()) == [10_000, 20_000]
+        assert ["no higher one" in name for name in known] == [True, False]
+        assert not line_row("beyond", "spray", unsent=1).keeps_up
+
     def test_every_load_is_answered_and_our_order_holds(self) -> None:
         assert report().kept
         assert not report(missing=1).kept
@@ -335,7 +353,12 @@ class TestReport:
 
     def test_everything_is_plain_json(self) -> None:
         told = json.loads(json.dumps(report().to_json(series=True), allow_nan=False))
-        assert {row["part"] for row in told["rows"]} == {"rates", "subscriptions", "placement"}
+        assert {row["part"] for row in told["rows"]} == {
+            "rates",
+            "beyond",
+            "subscriptions",
+            "placement",
+        }
         assert told["part_seconds"] == dict.fromkeys(PARTS, 60.0)
         assert all(goal["kept"] for goal in told["goals"])
         assert len(told["sizes"]) == 4 * len(FULL.sizes.each)
