@@ -149,12 +149,12 @@ def test_every_part_of_the_experiment_with_one_order_runs(
         seeds=1,
         shapes=("geographic",),
         topics=50,
-        clients=20,
-        each=4,
+        clients=40,
+        each=5,
         rates=(200,),
         beyond=(),
         fixed_rate=200,
-        more=(4,),
+        more=(5,),
         draws=2,
         warm_s=0.2,
         seconds=0.6,
@@ -179,6 +179,7 @@ def test_every_part_of_the_experiment_with_one_order_runs(
         assert row["virtual_ms"] == pytest.approx(row["floor_ms"], rel=0.5), row
         assert 0 <= max(row["outgoing"].values()) < 1, row
     placed = {row["placed"]: row for row in told["rows"] if row["part"] == PLACEMENT}
+    assert placed[PLANNED]["floor_ms"] < placed[BY_NUMBER]["floor_ms"]
     assert placed[PLANNED]["virtual_ms"] < placed[BY_NUMBER]["virtual_ms"]
 
 
