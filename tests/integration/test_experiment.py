@@ -15,8 +15,12 @@ from motet.cli.console import FINE, MISUSE
 from motet_labs.experiments import paper1, paper3
 from motet_labs.experiments.exactly_once import SHORT
 from motet_labs.experiments.mobility_plan import QUICK, WHOLE
+from motet_labs.experiments.ordering_plan import PARTS, PLACEMENT
+from motet_labs.experiments.ordering_plan import QUICK as QUICK_ORDERING
+from motet_labs.experiments.ordering_report import BY_NUMBER, PLANNED
 from motet_labs.experiments.overhead import OverheadEffort
 from motet_labs.experiments.paper5 import Schedule
+from motet_labs.experiments.stamp_sizes import SizeEffort
 from motet_labs.experiments.transactions import DELAYED, TransactionsPlan
 
 TINY = replace(
@@ -133,6 +137,50 @@ def test_every_part_of_the_experiment_with_clients_that_move_runs(
     assert all(row["traffic"]["moves"] == 2 * paper3.HOPS for row in moved), moved
     assert all(row["traffic"]["control"] <= 3 * paper3.HOPS for row in moved), moved
     assert sum(row["events"]["expected"] for row in moved) > 0
+
+
+def test_every_part_of_the_experiment_with_one_order_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = replace(
+        QUICK_ORDERING,
+        sizes=SizeEffort(clients=60, topics=50, each=(1, 10), warm_up=128, events=256),
+        runs=5,
+        seeds=1,
+        shapes=("geographic",),
+        topics=50,
+        clients=40,
+        each=5,
+        rates=(200,),
+        beyond=(),
+        fixed_rate=200,
+        more=(5,),
+        draws=2,
+        warm_s=0.2,
+        seconds=0.6,
+    )
+    monkeypatch.setattr(experiment_run, "QUICK_ORDERING", least)
+    words = ["experiment", "ordering", "--short", "--json", "--out", str(tmp_path)]
+    assert main.run(words) == FINE
+    told = json.loads(capsys.readouterr().out)
+    assert told["kept"] is True
+    check_results(told)
+    assert list(told["part_seconds"]) == list(PARTS)
+    assert told["skipped"] == []
+    alone, shared = (
+        [row for row in told["sizes"] if row["each"] == each] for each in least.sizes.each
+    )
+    assert all(row["topics"] == row["sent"] == 1 for row in alone)
+    assert all(1 < row["sent"] < row["events"] for row in shared)
+    for row in told["rows"]:
+        assert row["events"] == 120, row
+        assert row["missing"] == 0, row
+        assert row["mean_ms"] > 15, row
+        assert row["virtual_ms"] == pytest.approx(row["floor_ms"], rel=0.5), row
+        assert 0 <= max(row["outgoing"].values()) < 1, row
+    placed = {row["placed"]: row for row in told["rows"] if row["part"] == PLACEMENT}
+    assert placed[PLANNED]["floor_ms"] < placed[BY_NUMBER]["floor_ms"]
+    assert placed[PLANNED]["virtual_ms"] < placed[BY_NUMBER]["virtual_ms"]
 
 
 def test_an_unknown_part_of_the_experiment_is_misuse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """The plots of the experiments, like figures 4 to 8 of paper 5, and 5 to 9 of paper 1; those of
-clients that move are in `mobility_plots`. They need matplotlib."""
+clients that move are in `mobility_plots`, of one order in `ordering_plots`. They need matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from motet.pictures import BLUE, GREEN, GREY, INK, ORANGE, check, save
-from motet_labs.experiments import mobility_plots, paper5
+from motet_labs.experiments import mobility_plots, ordering_plots, paper5
 from motet_labs.experiments.axes import blank, entitle, from_zero, legend, pair
 from motet_labs.experiments.dispatch import APPROACHES
 from motet_labs.experiments.exactly_once import ExactlyOnceReport
 from motet_labs.experiments.faults import FaultRecord
 from motet_labs.experiments.mobility_report import MobilityReport
+from motet_labs.experiments.ordering_report import OrderingReport
 from motet_labs.experiments.overhead import Overhead
 from motet_labs.experiments.regular import Impact
 from motet_labs.experiments.transactions import TITLES, VARIED, ApproachRow, TransactionsReport
 
-Report = ExactlyOnceReport | TransactionsReport | MobilityReport
+Report = ExactlyOnceReport | TransactionsReport | MobilityReport | OrderingReport
 
 
 def draw(report: Report, directory: Path) -> list[Path]:
@@ -29,6 +31,8 @@ def draw(report: Report, directory: Path) -> list[Path]:
         drawn = _of_transactions(report)
     elif isinstance(report, MobilityReport):
         drawn = mobility_plots.of(report.rows, report.points)
+    elif isinstance(report, OrderingReport):
+        drawn = ordering_plots.of(report.sizes, report.runs, report.rows)
     else:
         drawn = {} if report.overhead is None else {"overhead": _overhead(report.overhead)}
         drawn |= {record.fault: _fault(record) for record in report.records}

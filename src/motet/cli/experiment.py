@@ -15,6 +15,7 @@ experiment = group("experiment", "Repeat the experiments of the papers.")
 DEFAULT_OUT = Path("run/exactly-once")
 TRANSACTIONS_OUT = Path("run/transactions")
 MOBILITY_OUT = Path("run/mobility")
+ORDERING_OUT = Path("run/ordering")
 Out = Annotated[Path, option("DIR", "Folder for the page, the JSON file and the plots.")]
 THIS_PART = typer.Option("--part", help="Run only this part; may be repeated.", show_default="all")
 
@@ -132,4 +133,42 @@ def mobility(
 
     return experiment_run.mobility(
         [each.value for each in part or MobilityPart], short, out, plots, json
+    )
+
+
+class OrderingPart(StrEnum):
+    SIZES = "sizes"
+    PUBLISHED = "published"
+    RATES = "rates"
+    SUBSCRIPTIONS = "subscriptions"
+    PLACEMENT = "placement"
+
+
+@experiment.command("ordering")
+def ordering(
+    part: Annotated[list[OrderingPart] | None, THIS_PART] = None,
+    short: Annotated[bool, switch("--short", "Run less of everything: three minutes.")] = False,
+    out: Out = ORDERING_OUT,
+    plots: Plots = True,
+    json: Json = False,
+) -> int:
+    """Measure one order across topics, over five sites.
+
+    This repeats section 5 of the paper on total notification order. Needs motet[spark], and Java
+    for the part sizes.
+
+    \b
+    sizes          entries of timestamps, for up to 2 million subscribed topics
+    published      the algorithm as published, which stalls and inverts
+    rates          latency, throughput, bandwidth: 1,000 to 10,000 events/s
+    subscriptions  the same for 10 to 100 thousand subscribed topics
+    placement      topics placed by number, and by the planner
+
+    The folder of --out gets ordering.md with all tables and plots, and ordering.json. Exit status 1
+    if a request for a number was not answered, or our order was broken.
+    """
+    from motet.cli import experiment_run
+
+    return experiment_run.ordering(
+        [each.value for each in part or OrderingPart], short, out, plots, json
     )

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from motet.cli.console import FAILED, FINE, INTERRUPTED, Misuse, err, out, say, say_json, table
 from motet.pictures import check as check_pictures
 from motet.runtime import loop
+from motet.spark.session import require_java, require_pyspark
 from motet_labs import figures
 from motet_labs.experiments import plots as pictures
 from motet_labs.experiments.exactly_once import (
@@ -33,6 +34,10 @@ from motet_labs.experiments.exactly_once import (
 from motet_labs.experiments.mobility import MobilityExperiment
 from motet_labs.experiments.mobility_plan import FULL as MOBILITY
 from motet_labs.experiments.mobility_plan import QUICK as QUICK_MOBILITY
+from motet_labs.experiments.ordering import OrderingExperiment
+from motet_labs.experiments.ordering_plan import FULL as ORDERING
+from motet_labs.experiments.ordering_plan import QUICK as QUICK_ORDERING
+from motet_labs.experiments.ordering_plan import SIZES
 from motet_labs.experiments.overhead import Overhead
 from motet_labs.experiments.transactions import FULL as TRANSACTIONS
 from motet_labs.experiments.transactions import QUICK, TransactionsExperiment
@@ -94,18 +99,40 @@ def mobility(parts: Sequence[str], short: bool, directory: Path, plots: bool, js
     return _tell(report, directory, plots, json)
 
 
+def ordering(parts: Sequence[str], short: bool, directory: Path, plots: bool, json: bool) -> int:
+    """Do the whole run; returns the exit status."""
+    require_pyspark()
+    if SIZES in parts:
+        require_java()
+    _prepare(directory, plots)
+    plan = replace(QUICK_ORDERING if short else ORDERING, parts=tuple(dict.fromkeys(parts)))
+    began = time.monotonic()
+    with _bar(plan.expected_s, quiet=json) as bar:
+        task = bar.add_task("starting", total=plan.expected_s)
+
+        def tell(stage: str) -> None:
+            done_s = min(time.monotonic() - began, plan.expected_s)
+            bar.update(task, description=stage, completed=done_s)
+
+        report = OrderingExperiment(plan, tell).run(directory)
+    return _tell(report, directory, plots, json)
+
+
+def _bar(expected_s: float, *, quiet: bool) -> Progress:
+    return Progress(
+        BarColumn(bar_width=BAR_COLUMNS),
+        TimeElapsedColumn(),
+        TextColumn(f"of about {expected_s / 60:.1f} min · {{task.description}}"),
+        console=err(),
+        disable=quiet or not err().is_terminal,
+    )
+
+
 async def _watched(
     plan: ExactlyOncePlan, directory: Path, *, quiet: bool
 ) -> ExactlyOnceReport | None:
     """The report; None if the run was interrupted."""
-    bar = Progress(
-        BarColumn(bar_width=BAR_COLUMNS),
-        TimeElapsedColumn(),
-        TextColumn(f"of about {plan.expected_s / 60:.1f} min · {{task.description}}"),
-        console=err(),
-        disable=quiet or not err().is_terminal,
-    )
-    with bar:
+    with _bar(plan.expected_s, quiet=quiet) as bar:
         task = bar.add_task("starting", total=plan.expected_s)
         working = asyncio.ensure_future(
             measure(plan, directory, lambda stage: bar.update(task, description=stage))
