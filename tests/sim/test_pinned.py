@@ -192,8 +192,8 @@ PINNED = [
     ("mobility", 321904641),
     # A checker's own fault: an answer and the decision of a move left a slow disk together.
     ("mobility", 474559858),
-    # A client was fenced while connected, and its next session arrived at once: what it was owed was
-    # placed as if the client was still there, from its newest start on.
+    # A client was fenced while connected, and its next session arrived at once: what it was owed
+    # was placed as if the client was still there, from its newest start on.
     ("mobility", 724080417),
     # A client that had moved passed what it had doubts about, below the floor, and its broker died:
     # the log had let go of it, and the client was told of a loss.

@@ -1,4 +1,4 @@
-"""Clients that have moved here, and are below the floor: what is acknowledged for them, and when."""
+"""Clients that have moved here and are below the floor: what is acknowledged for them, and when."""
 
 from __future__ import annotations
 
