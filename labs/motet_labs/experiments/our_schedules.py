@@ -22,7 +22,8 @@ def overtaken_number() -> ScheduledWorld:
     for name in ("i", "j"):
         stage.stream(name, "T", "V", "U")
     stage.publishers(p="U", q="U", r="T")
-    stage.sites["S1"].wires["S2"].stalled_until = stage.agenda.now + SLOW_S
+    wire = stage.wire_between[frozenset(("S1", "S2"))]
+    wire.stalled_until = stage.agenda.now + SLOW_S
     stage.publish("p", "U", wait_s=0.05)
     stage.cast["j"].application.drop_from(1, "V")
     stage.wait(0.05)
