@@ -226,6 +226,38 @@ async def stalls(site: SiteProcess) -> bool:
     return bool((await pair_of(site))["stalled"])
 
 
+async def test_a_neighbour_goes_on_with_the_standby(tmp_path: Path) -> None:
+    """Numbers of orders pass both sites."""
+    witness_at, low, second, high = free_addresses(4)
+    file = tmp_path / "sites.toml"
+    file.write_text(
+        f'[ordering]\nline = ["S1", "S2"]\nwitness = "{witness_at}"\npatience_s = 1.5\n'
+        f'[sites.S1]\nlisten = "{low}"\nstandby = "{second}"\ntopics = ["orders"]\n'
+        f'[sites.S2]\nlisten = "{high}"\ntopics = ["prices"]\n'
+    )
+    trio = Trio(tmp_path)
+    trio.witness = WitnessProcess("witness", ("--listen", witness_at), tmp_path)
+    trio.sites = []
+    for place, name, more in (("one", "S1", ()), ("two", "S1", ("--second",)), ("high", "S2", ())):
+        (tmp_path / place).mkdir()
+        options = ("--sites", str(file), *more)
+        trio.sites.append(SiteProcess(name, options, tmp_path / place))
+    trio.sequencer = high
+    one, other, _ = trio.sites
+    try:
+        for process in trio.processes:
+            await process.start()
+        await eventually(lambda: has_standby(one))
+        async with loaded(trio, "neighbour") as load:
+            await killed(one)
+            await load.grown()
+            assert await leads(other)
+            await load.check()
+    finally:
+        for process in trio.processes:
+            process.end()
+
+
 async def test_a_client_notices_that_a_site_was_founded_anew(tmp_path: Path) -> None:
     (address,) = free_addresses(1)
     site = SiteProcess("S1", ("--listen", address), tmp_path)

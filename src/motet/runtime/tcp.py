@@ -104,7 +104,8 @@ class TcpConnection(asyncio.BufferedProtocol):
                 raise oversized(length)
             parts.append(_prefix(length))
             parts.append(body)
-        if parts and not self._closing:
+        # The loop may have closed it already, and be about to tell us.
+        if parts and not self._closing and not self.transport.is_closing():
             self.transport.write(b"".join(parts))
 
     def close(self, reason: str = "") -> None:

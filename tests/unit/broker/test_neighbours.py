@@ -154,7 +154,7 @@ def test_a_stale_neighbour_is_refused_and_the_status_says_so() -> None:
     stage.meet("B", life=5)
     stage.step(Closed(LINK))
     out = stage.hear(4, LinkHello(PROTOCOL_VERSION, "B", 4, 10, 0))
-    ((connection, error, text),) = out.close
+    ((connection, error, text, _),) = out.close
     assert (connection, error) == (4, "StaleState")
     assert "move its data folder away" in text
     assert not out.persist
