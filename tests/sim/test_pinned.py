@@ -198,6 +198,8 @@ PINNED = [
     # A client that had moved passed what it had doubts about, below the floor, and its broker died:
     # the log had let go of it, and the client was told of a loss.
     ("mobility", 605),
+    # A root broke where a cut was due while it was told of a new neighbour.
+    ("mobility", 285833197),
 ]
 
 

@@ -12,10 +12,12 @@ from motet.protocol.contract import Dialled, Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
+    UNGIVEN,
     AskNumbers,
     NumberRequest,
     OrderHello,
     OrderWelcome,
+    Told,
     TopicQuery,
 )
 from motet.protocol.sequencing.standby import (
@@ -299,9 +301,23 @@ def test_frames_of_a_pair_are_not_taken_from_others(trio: Trio) -> None:
 def test_a_client_that_knows_more_is_sent_to_the_other_replica(trio: Trio) -> None:
     client = trio.client("p")
     trio.request(client, 1)
-    trio.tell("a", client, AskNumbers(0, (5,)))
+    trio.tell("a", client, AskNumbers(99, (1,)))
     close = trio.closed[-1]
     assert (close.error, close.at_once) == ("NoClientsHere", True)
+
+
+def test_that_a_number_was_not_given_is_said_only_with_the_standby(trio: Trio) -> None:
+    """A standby that leads by now may have given it."""
+    client = trio.client("p")
+    trio.request(client, 1)
+    trio.held.add(("b", "a"))  # its acknowledgements
+    before = len(trio.said)
+    trio.tell("a", client, AskNumbers(0, (5,)))
+    assert not [each for each in trio.said[before:] if isinstance(each, Told)]
+    trio.release()
+    (answer,) = [each for each in trio.said[before:] if isinstance(each, Told)]
+    assert [(number, state) for number, state, _ in answer.answers] == [(5, UNGIVEN)]
+    assert trio.closed == []
 
 
 # ── operators ────────────────────────────────────────────────────────────────────────────

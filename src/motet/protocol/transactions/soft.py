@@ -61,12 +61,12 @@ class SoftTransactions(SoftRoom):
         neighbours = self._machine.witnesses(tx) if decision is not None else []
         if decision is None or not neighbours:
             return True
-        links = self._shared.links
+        links = self._shared.links  # without a neighbour that is being added in this very step
         for name in neighbours:
-            if links[name].up and not links[name].ledger.has_confirmed(decision.decide):
+            link = links.get(name)
+            if link is not None and link.up and not link.ledger.has_confirmed(decision.decide):
                 return False
-        everyone = [*neighbours, *(name for name in links if name not in neighbours)]
-        return any(links[name].ledger.has_confirmed(decision.decide) for name in everyone)
+        return any(link.ledger.has_confirmed(decision.decide) for link in links.values())
 
     def account(self) -> dict[str, Any]:
         """Open and decided transactions, and the number of the last decision."""
