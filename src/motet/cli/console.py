@@ -97,7 +97,7 @@ def debugging(wanted: bool | None = None) -> bool:
 
 
 _COMMAND = re.compile(r"`motet [^`]+`")
-_ADVICE = re.compile(r"(start one with|check that) `")
+_ADVICE = re.compile(r"start one with `|check that ")
 """Texts that say themselves what to start."""
 
 HINTS: tuple[tuple[type[errors.MotetError], str], ...] = (

@@ -7,7 +7,7 @@ import base64
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +41,10 @@ from motet.runtime.loop import run
 SITE = "motet://127.0.0.1:7720"
 SHOWN_PAYLOAD_BYTES = 60
 PATTERN = "="
+NOBODY_LEADS = (
+    "no process that answers leads it; start the other one, or its witness, or let this one lead: "
+    "`motet sequencer promote`"
+)
 
 ServiceUrl = Annotated[
     str, argument("SERVICE", "Like nats://127.0.0.1:4222, mqtt://…, redis://… or motet://….")
@@ -320,7 +324,7 @@ def status(
         except (UnavailableError, NoClientsHere):
             if not pairs:
                 raise
-            addresses = {sequencer: together}  # no process of this site leads
+            addresses = {name_of(known.values()) or sequencer: together}  # nobody leads it
         asked = {each: each for together in addresses.values() for each in addresses_of(together)}
         replicas = await ask_all(asked, timeout)
         return addresses, {name: leading(replicas, each) for name, each in addresses.items()}
@@ -333,6 +337,8 @@ def status(
     for name, state in answers.items():
         if isinstance(state, dict) and state["pair"]["problem"]:
             remark(f"site {name}: {state['pair']['problem']}")
+        elif isinstance(state, dict) and not is_primary(state):
+            remark(f"site {name}: {NOBODY_LEADS}")
     away = [name for name in addresses if isinstance(answers.get(name), MotetError | None)]
     for name in away:
         remark(f"site {name} at {addresses[name] or 'an unknown address'} does not answer")
@@ -347,6 +353,11 @@ def leading(replicas: Mapping[str, Answer], together: str) -> Answer:
     if states:
         return states[-1]
     return answers[0] if answers else UnavailableError("it has no address")
+
+
+def name_of(answers: Iterable[Answer]) -> str:
+    """The name of the site whose processes have answered; empty if none has."""
+    return next((each["site"] for each in answers if isinstance(each, dict) and "site" in each), "")
 
 
 def is_primary(state: Mapping[str, Any]) -> bool:

@@ -13,17 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
+from motet.audit.recorder import VARIABLE
 from motet.broker.driver.driver import BrokerDriver
 from motet.broker.driver.service import serve
 from motet.broker.folder.compaction import LEAST_BYTES
 from motet.broker.folder.journal import DURABILITIES
 from motet.broker.overlay.topology import LEGAL_NAME, Wiring, full_address
-from motet.cli.broker import Heartbeat, History, Kept, SnapshotBytes, WhileStdin, stop_with_stdin
+from motet.cli.broker import Heartbeat, Kept, SnapshotBytes, WhileStdin, stop_with_stdin
 from motet.cli.console import FINE, CommandFailed, Misuse, say, say_json
 from motet.cli.options import DEFAULT_DIRECTORY, Json, argument, option, switch
 from motet.client.channel import RequestChannel, ask_all
 from motet.client.session.state import Failure, error_of
-from motet.errors import NotSafe
+from motet.errors import Disconnected, NotSafe
 from motet.protocol.sequencing.messages import MODES
 from motet.protocol.sequencing.standby import PromoteAnswer, PromoteRequest
 from motet.protocol.session.messages import Status, StatusRequest
@@ -38,6 +39,10 @@ from motet.sequencer.witness import WitnessConfig
 NAME = "S1"
 """The name of a site that is alone."""
 WITNESS_NAME = "witness"
+WHOSE = {
+    "other": "--standby names the other process of this site",
+    "witness": "--witness names a process of `motet sequencer witness`",
+}
 
 Name = Annotated[
     str | None, option("NAME", "The site's name in the line.", show_default=f"{NAME}, if alone")
@@ -52,7 +57,12 @@ File = Annotated[
     Path | None, option("FILE", "Take all settings from this file of sites.", "--sites")
 ]
 Data = Annotated[
-    Path | None, option("DIR", "The folder of its journal and snapshots.", show_default="run/NAME")
+    Path | None,
+    option(
+        "DIR",
+        "The folder of its journal and snapshots.",
+        show_default="run/NAME, of a standby run/NAME-standby",
+    ),
 ]
 Mode = Annotated[
     str | None,
@@ -109,6 +119,14 @@ Patience = Annotated[
         show_default="2",
     ),
 ]
+History = Annotated[
+    Path | None,
+    option(
+        "DIR",
+        "Record there which number each request was given, for `motet pipeline audit`.",
+        envvar=VARIABLE,
+    ),
+]
 sequencer = typer.Typer(name="sequencer", rich_markup_mode=None, invoke_without_command=True)
 
 
@@ -144,6 +162,7 @@ def site(
     process with --standby mirrors the first one, and takes over if the witness grants it.
     """
     if context.invoked_subcommand is not None:
+        _refuse_misplaced(context, context.invoked_subcommand)
         return FINE
     settings = _given(
         mode=mode, lease_s=lease, keep_s=keep, heartbeat_s=heartbeat, patience_s=patience
@@ -182,6 +201,18 @@ def site(
     )
 
 
+def _refuse_misplaced(context: typer.Context, command: str) -> None:
+    """Options before the name of a command are those of a site."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise Misuse(
+                f"{option} stands before {command}",
+                f"write motet sequencer {command} {option} …, if it has that option",
+            )
+
+
 def _serve(opened: Callable[[], BrokerDriver], name: str, *, json: bool, while_stdin: bool) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
@@ -212,7 +243,7 @@ def _address(text: str) -> str:
 def witness(
     listen: Listen = "",
     data: Annotated[
-        Path | None, option("DIR", "The folder of its registers.", show_default="run/witness")
+        Path | None, option("DIR", "The folder of its registers.", show_default="run/NAME")
     ] = None,
     name: Annotated[str, option("NAME", "Its name, in messages.")] = WITNESS_NAME,
     while_stdin: WhileStdin = False,
@@ -269,7 +300,11 @@ def promote(
 async def _promoted(where: str, risk: bool, timeout_s: float) -> str:
     channel = RequestChannel(where, timeout_s, "never")
     try:
-        pair = (await channel.ask(StatusRequest(), Status)).state.get("pair")
+        try:
+            pair = (await channel.ask(StatusRequest(), Status)).state.get("pair")
+        except Disconnected as problem:
+            hint = "give the address of a process of the site that runs, or start it"
+            raise CommandFailed(f"{where} cannot be asked: {problem}", hint) from None
         if not isinstance(pair, dict):
             raise CommandFailed(f"{where} is no site of a sequencer", "give the address of one")
         other = pair["standby"]
@@ -295,6 +330,11 @@ def _alone(name: str, listen: str, settings: dict[str, Any]) -> tuple[SiteConfig
         )
     where = full_address(listen)
     host_and_port(where)  # reject it before the folder is opened
+    for given, key in (("--standby", "other"), ("--witness", "witness")):
+        if settings.get(key) == where:
+            raise Misuse(f"{given} {where} is where this process listens", WHOSE[key])
+    if settings.get("other", "") == settings.get("witness"):
+        raise Misuse("--standby and --witness are the same address", WHOSE["other"])
     config = SiteConfig(name, **settings)
     config.check()
     return config, Wiring(where)

@@ -16,7 +16,7 @@ from motet.cli.console import FAILED, FINE, out, say_json, table
 from motet.cli.interrupt import until_interrupted
 from motet.cli.options import Json, Targets, all_addresses, option, switch
 from motet.client.channel import Answer, ask_all
-from motet.errors import MotetError
+from motet.errors import MotetError, PeerError
 from motet.runtime.loop import run
 
 
@@ -34,12 +34,27 @@ def status(
     addresses = all_addresses(targets or [])
     if watch:
         return run(until_interrupted(_watch(addresses, every, json)))
-    answers = run(ask_all(addresses))
+    answers = run(_asked(addresses))
     if json:
         say_json(as_json(addresses, answers))
     else:
         out().print(page_of(addresses, answers))
     return FAILED if any(isinstance(answer, MotetError) for answer in answers.values()) else FINE
+
+
+async def _asked(addresses: dict[str, str]) -> dict[str, Answer]:
+    """What brokers answer. Sites and witnesses of `motet.ordering` answer, too, and have nothing of
+    what is shown here."""
+    answers = await ask_all(addresses)
+    return {name: of_broker(addresses[name], answer) for name, answer in answers.items()}
+
+
+def of_broker(address: str, answer: Answer) -> Answer:
+    if isinstance(answer, MotetError) or "broker" in answer:
+        return answer
+    if "site" in answer:
+        return PeerError(f"{address} is a site of a sequencer: `motet order status` shows it")
+    return PeerError(f"{address} is a witness of sites, not a broker")
 
 
 def as_json(addresses: dict[str, str], answers: dict[str, Answer]) -> dict[str, Any]:
@@ -57,11 +72,11 @@ def as_json(addresses: dict[str, str], answers: dict[str, Answer]) -> dict[str, 
 async def _watch(addresses: dict[str, str], every_s: float, json: bool) -> int:
     if json:
         while True:
-            say_json(as_json(addresses, await ask_all(addresses)))
+            say_json(as_json(addresses, await _asked(addresses)))
             await asyncio.sleep(every_s)
     with Live(console=out(), auto_refresh=False) as page:
         while True:
-            page.update(page_of(addresses, await ask_all(addresses)), refresh=True)
+            page.update(page_of(addresses, await _asked(addresses)), refresh=True)
             await asyncio.sleep(every_s)
 
 

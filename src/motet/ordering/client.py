@@ -82,6 +82,7 @@ MOST_TOPICS: Final = 10_000
 LISTED_LOSSES: Final = 1000
 MAX_CLIENT_CHARS: Final = 64
 CHECK: Final = "check that `motet sequencer` runs there"
+CHECK_SERVICE: Final = "check that such a service runs there"
 
 
 class SentEvent:
@@ -294,13 +295,18 @@ class OrderingClient:
         self._sites: list[SiteConnection] = [self._entry]
 
     async def begin(self, timeout_s: float) -> None:
+        has_service = False
         try:
             async with asyncio.timeout(timeout_s):
                 await self.service.open(self._notified, self._interrupted)
+                has_service = True
                 await self._welcomed
         except TimeoutError:
             refusal = self._entry.refusal
             await self.close()
+            if not has_service:
+                text = f"{self.service.name} does not answer within {timeout_s:g} s"
+                raise NoAnswer(f"{text}; {CHECK_SERVICE}") from None
             if refusal is not None:
                 raise refusal from None
             text = f"no sequencer answers at {self._entry.address} within {timeout_s:g} s"
@@ -357,7 +363,8 @@ class OrderingClient:
         if waiting:
             _, late = await asyncio.wait(waiting, timeout=checked_time(timeout))
             if late:
-                raise NoAnswer(f"{len(late)} events are not confirmed within {timeout:g} s")
+                text = f"{len(late)} publications are not confirmed within {timeout:g} s"
+                raise NoAnswer(f"{text}; check that `motet order status` shows who leads")
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure

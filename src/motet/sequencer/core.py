@@ -92,6 +92,7 @@ from motet.protocol.sequencing.standby import (
     SiteFacts,
     SiteFactsAck,
     SiteImagePart,
+    WitnessHello,
 )
 from motet.protocol.sequencing.state import Home, Instance
 from motet.protocol.traits import TRAITS
@@ -242,7 +243,10 @@ class SiteCore:
         kind = type(frame)
         handle = self._frames.get(kind)
         if handle is None:
-            raise ProtocolError(f"a sequencer does not take {kind.__name__}")
+            advice = (
+                "; this is a site, give the address of a witness" if kind is WitnessHello else ""
+            )
+            raise ProtocolError(f"a sequencer does not take {kind.__name__}{advice}")
         if (kind is OrderHello or kind is LinkHello) and not self.pair.serves:
             out.close.append(Close(connection, "NoClientsHere", self.pair.refusal()))
             return

@@ -375,7 +375,7 @@ class Pair:
         if before.standby != seat.standby:
             if seat.standby:
                 self.notice("%s has a standby in step, at %s", name, self.other)
-            else:
+            elif seat.leads:
                 self.notice("%s goes on without a standby in term %d", name, seat.term)
         if seat.in_step and not before.in_step:
             self.notice("%s is the standby, in step with %s", name, self.other)
@@ -723,8 +723,9 @@ class Pair:
         if seat.leads:
             return "NotSafe", (
                 f"the standby of {name} is away, and may be promoted instead: it has everything "
-                "that left here. Start it again, or promote it; or force this process to go on "
-                "alone, and never promote the other one before it is in step again"
+                "that left here. Start it again, or promote it; or let this process go on alone, "
+                "with --risk-double-numbers, and never promote the other one before it is in step "
+                "again"
             )
         if not seat.founding:
             return "NotSafe", f"this process has no state of {name} yet: it would begin anew"

@@ -145,7 +145,7 @@ def _sites(file: dict[str, Any], source: str) -> Sites:
             "ordering.durability: is volatile, and a standby or a witness needs what is on disk"
         )
     made = Sites(places, elsewhere, mode, durability, seconds, witness, source)
-    _check_addresses(places)
+    _check_addresses(places, witness)
     made.config(line[0]).check()
     return made
 
@@ -158,8 +158,10 @@ def _place(name: str, table: dict[str, Any]) -> SitePlace:
     if "listen" not in table:
         raise SitesError(f"{at}.listen: is missing; add it")
     listen = full_address(_text(f"{at}.listen", table["listen"]))
-    address = _reached(at, table.get("address", listen))
-    standby = _reached(at, table.get("standby", ""))
+    address = _reached(
+        f"{at}.{'address' if 'address' in table else 'listen'}", table.get("address", listen)
+    )
+    standby = _reached(f"{at}.standby", table.get("standby", ""))
     topics = _names(f"{at}.topics", table.get("topics", []))
     for topic in topics:
         if not 0 < len(topic) <= MAX_TOPIC_CHARS:
@@ -179,7 +181,7 @@ def _reached(key: str, value: Any) -> str:
     return address
 
 
-def _check_addresses(places: Mapping[str, SitePlace]) -> None:
+def _check_addresses(places: Mapping[str, SitePlace], witness: str) -> None:
     taken: dict[str, str] = {}
     for name, place in places.items():
         for address in filter(None, (place.address, place.standby)):
@@ -187,6 +189,8 @@ def _check_addresses(places: Mapping[str, SitePlace]) -> None:
                 other = taken[address]
                 raise SitesError(f"sites.{name}: {address} is taken by {other}; choose another")
             taken[address] = name
+    if witness in taken:
+        raise SitesError(f"ordering.witness: {witness} is taken by {taken[witness]}")
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────

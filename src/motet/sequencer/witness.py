@@ -142,7 +142,9 @@ class WitnessCore:
     def _received(self, connection: int, frame: Frame, out: Output, now: float) -> None:
         handle = self._frames.get(type(frame))
         if handle is None:
-            raise ProtocolError(f"a witness does not take {type(frame).__name__}")
+            raise ProtocolError(
+                f"a witness does not take {type(frame).__name__}; give the address of a site"
+            )
         peer = self.peers.get(connection)
         found = "nobody" if peer is None else peer.kind
         if found not in TRAITS[type(frame)].senders:

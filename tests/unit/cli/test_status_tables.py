@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from motet.cli.status import page_of
+from motet.cli.status import of_broker, page_of
+from motet.errors import PeerError
 
 
 def state(**more: Any) -> dict[str, Any]:
@@ -48,6 +49,20 @@ def test_the_status_names_the_pubend_that_total_order_waits_for(clients: int, sa
     stall = {"clients": clients, "since_s": time.time() - 60}
     text = shown(state(total_order={"clients": 4, "waiting_for": {"B3.7": stall}}))
     assert f"events of {said} total order wait for B3.7 since" in text
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        ({"site": "S1"}, "x is a site of a sequencer: `motet order status` shows it"),
+        ({"witness": 7}, "x is a witness of sites, not a broker"),
+    ],
+)
+def test_what_is_no_broker_is_named(answer: dict[str, Any], text: str) -> None:
+    found = of_broker("x", answer)
+    assert isinstance(found, PeerError)
+    assert str(found) == text
+    assert of_broker("x", state())["broker"] == "B2"  # type: ignore[index]
 
 
 def test_a_short_wait_is_not_shown_as_a_stall() -> None:

@@ -462,3 +462,16 @@ def test_the_client_without_await_does_the_same() -> None:
     finally:
         over.set()
         thread.join(PATIENCE_S)
+
+
+class DeafService(MemoryService):
+    """It never answers."""
+
+    async def open(self, *_: object) -> None:
+        await asyncio.Event().wait()
+
+
+async def test_a_service_that_does_not_answer_is_named(line: RunningLine) -> None:
+    service = DeafService("memory://deaf")
+    with pytest.raises(NoAnswer, match=rf"{service.name} does not answer within 0\.2 s"):
+        await connect(service, sequencer=line.addresses["a"], timeout=0.2)

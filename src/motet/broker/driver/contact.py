@@ -590,6 +590,7 @@ class Dialling:
         backoff = Backoff(last_s=LONGEST_TURN_S) if hasty else Backoff()
         made: list[Contact] = []
         at = 0
+        told: set[str] = set()
 
         def accept(connection: Connection) -> Handler:
             made.append(self._meet(connection, neighbour))
@@ -601,8 +602,11 @@ class Dialling:
             try:
                 await self._transports(turn).connect(turn, accept)
             except (Disconnected, AddressError) as problem:
-                log.info("%s is not reached: %s", neighbour, problem)
+                if str(problem) not in told:  # once, until it is reached
+                    told.add(str(problem))
+                    log.info("%s is not reached: %s", neighbour, problem)
             else:
+                told.clear()
                 contact = made[-1]
                 made.clear()
                 await contact.gone.wait()
