@@ -12,13 +12,18 @@ from motet.protocol.contract import Dialled, Received
 from motet.protocol.frames import PROTOCOL_VERSION
 from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
+    UNGIVEN,
     AskNumbers,
+    Confirm,
     NumberRequest,
     OrderHello,
     OrderWelcome,
+    Told,
     TopicQuery,
 )
 from motet.protocol.sequencing.standby import (
+    PAIR,
+    WITNESS,
     PairHello,
     PromoteAnswer,
     PromoteRequest,
@@ -296,12 +301,34 @@ def test_frames_of_a_pair_are_not_taken_from_others(trio: Trio) -> None:
     assert "SiteFactsAck from sequenced" in trio.closed[-1].text
 
 
+@pytest.mark.parametrize("name", [PAIR, WITNESS])
+def test_nobody_else_has_the_names_of_mates(trio: Trio, name: str) -> None:
+    """Frames to mates leave before the standby has their facts."""
+    trio.client(name)
+    assert trio.closed[-1].text == f"no client is named {name}"
+    trio.client(name)
+    with pytest.raises(MisuseError, match=f"no site is named {name}"):
+        SiteConfig("S1", line=("S1", name)).check()
+
+
 def test_a_client_that_knows_more_is_sent_to_the_other_replica(trio: Trio) -> None:
     client = trio.client("p")
     trio.request(client, 1)
-    trio.tell("a", client, AskNumbers(0, (5,)))
+    trio.tell("a", client, Confirm(5))
     close = trio.closed[-1]
     assert (close.error, close.at_once) == ("NoClientsHere", True)
+
+
+def test_a_refutation_waits_for_the_standby(trio: Trio) -> None:
+    """Another replica may lead, and have given the number."""
+    client = trio.client("p")
+    trio.request(client, 1)
+    trio.held.add(("b", "a"))
+    before = len(trio.said)
+    trio.tell("a", client, AskNumbers(0, (5,)))
+    assert trio.said[before:] == []
+    trio.release()
+    assert trio.said[before:] == [Told(0, ((5, UNGIVEN, None),))]
 
 
 # ── operators ────────────────────────────────────────────────────────────────────────────
