@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from motet.errors import MisuseError
-from motet.protocol.contract import Dialled, Received
+from motet.protocol.contract import Dialled, Fact, Received
 from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.sequencing.facts import TopicsNamed
 from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
     UNGIVEN,
@@ -32,8 +34,10 @@ from motet.protocol.sequencing.standby import (
     SiteFactsAck,
     SiteImagePart,
 )
+from motet.sequencer import records
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.core import SiteCore
+from motet.sequencer.seat import Seat
 from tests.unit.sequencer.trio import Trio
 
 
@@ -293,6 +297,16 @@ def test_a_frame_that_makes_no_sense_ends_the_connection(
 ) -> None:
     trio.tell(at, pair_of(trio, at), frame)
     assert any(text in close.text for close in trio.closed), trio.closed
+
+
+@pytest.mark.parametrize("fact", [Fact(math.inf, TopicsNamed(("x",))), Fact(math.nan, Seat(9))])
+def test_a_fact_that_was_refused_comes_again(trio: Trio, fact: Fact) -> None:
+    """A standby does not count it as taken."""
+    before, pair = trio.cores["b"].durable.digest(), trio.cores["b"].pair
+    applied = pair.applied
+    trio.tell("b", pair_of(trio, "b"), SiteFacts(applied + 1, (records.encode(fact),)))
+    assert any("is not for a standby" in close.text for close in trio.closed), trio.closed
+    assert (pair.applied, trio.cores["b"].durable.digest()) == (applied, before)
 
 
 def test_frames_of_a_pair_are_not_taken_from_others(trio: Trio) -> None:
