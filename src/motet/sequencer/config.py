@@ -88,6 +88,8 @@ class SiteConfig(Struct, frozen=True):
             raise MisuseError(f"{self.name} is not in its line of sites: {', '.join(sites)}")
         if len(set(sites)) < len(sites):
             raise MisuseError(f"a site stands twice in the line {', '.join(sites)}")
+        if reserved := set(sites) & set(self.mates):
+            raise MisuseError(f"no site is named {', '.join(sorted(reserved))}")
         if self.mode not in MODES:
             raise MisuseError(f"unknown mode {self.mode!r}; use one of {', '.join(MODES)}")
         for name, site in (*self.placement, (ANY, self.elsewhere or sites[0])):

@@ -348,6 +348,8 @@ class SiteCore:
             )
         _check_id(hello.client, "the name of an instance")
         client = hello.client
+        if client in self.config.mates:  # they get frames before the standby has their facts
+            raise ProtocolError(f"no client is named {client}")
         soft = self.clients.setdefault(client, ClientState())
         if soft.connection > connection:
             out.close.append(Close(connection, "", "a newer connection took over"))

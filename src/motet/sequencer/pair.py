@@ -11,6 +11,7 @@ Without a witness an operator grants.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -662,9 +663,9 @@ class Pair:
         if frame.first > self.applied + 1:
             raise ProtocolError(f"fact {frame.first} comes after fact {self.applied}")
         for payload in frame.payloads[self.applied + 1 - frame.first :]:
-            self.applied += 1
             if payload:
                 self._core.mirror(self._decoded(payload), out)
+            self.applied += 1
         for site, received in frame.received.items():
             if site in durable.ledgers:
                 durable.ledgers[site].trim(received)
@@ -675,8 +676,8 @@ class Pair:
             fact = records.decode_fact(payload)
         except DecodeError as problem:
             raise ProtocolError(f"a fact makes no sense: {problem}") from None
-        if type(fact.body) in OWN_FACTS or fact.now < self._core.durable.now:
-            raise ProtocolError(f"fact {self.applied} of the primary is not for a standby")
+        if type(fact.body) in OWN_FACTS or not self._core.durable.now <= fact.now < math.inf:
+            raise ProtocolError(f"fact {self.applied + 1} of the primary is not for a standby")
         return fact
 
     def _acknowledge(self, out: Output) -> None:

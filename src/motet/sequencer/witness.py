@@ -33,6 +33,7 @@ from motet.protocol.sequencing.messages import LAST_NUMBER
 from motet.protocol.sequencing.standby import (
     MAX_ADDRESS_CHARS,
     MAX_IDENTITY_CHARS,
+    MOST_TERMS_AHEAD,
     REPLICA,
     RegisterClaim,
     RegisterQuery,
@@ -192,10 +193,11 @@ class WitnessCore:
         out.send.append((connection, told))
 
     def _claim(self, connection: int, claim: RegisterClaim, out: Output, now: float) -> None:
-        if not 0 <= claim.term <= LAST_NUMBER or not 0 <= claim.standby <= LAST_NUMBER:
-            raise ProtocolError(f"a claim for term {claim.term} makes no sense")
         hello = self._hellos[connection]
         register = self._register(hello)
+        most = register.term + MOST_TERMS_AHEAD
+        if not 0 <= claim.term < most or not 0 <= claim.standby <= LAST_NUMBER:
+            raise ProtocolError(f"a claim for term {claim.term} makes no sense")
         if claim.standby == hello.replica:
             raise ProtocolError(f"replica {hello.replica} cannot be its own standby")
         if not self.may_change(register, hello.replica, claim):

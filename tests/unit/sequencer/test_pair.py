@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from motet.errors import MisuseError
-from motet.protocol.contract import Dialled, Received
+from motet.protocol.contract import Dialled, Fact, Received
 from motet.protocol.frames import PROTOCOL_VERSION
+from motet.protocol.sequencing.facts import TopicsNamed
 from motet.protocol.sequencing.messages import (
     LAST_NUMBER,
     UNGIVEN,
     AskNumbers,
+    Confirm,
     NumberRequest,
     OrderHello,
     OrderWelcome,
@@ -21,6 +24,8 @@ from motet.protocol.sequencing.messages import (
     TopicQuery,
 )
 from motet.protocol.sequencing.standby import (
+    PAIR,
+    WITNESS,
     PairHello,
     PromoteAnswer,
     PromoteRequest,
@@ -29,8 +34,10 @@ from motet.protocol.sequencing.standby import (
     SiteFactsAck,
     SiteImagePart,
 )
+from motet.sequencer import records
 from motet.sequencer.config import SiteConfig
 from motet.sequencer.core import SiteCore
+from motet.sequencer.seat import Seat
 from tests.unit.sequencer.trio import Trio
 
 
@@ -292,32 +299,50 @@ def test_a_frame_that_makes_no_sense_ends_the_connection(
     assert any(text in close.text for close in trio.closed), trio.closed
 
 
+@pytest.mark.parametrize("fact", [Fact(math.inf, TopicsNamed(("x",))), Fact(math.nan, Seat(9))])
+def test_a_fact_that_was_refused_comes_again(trio: Trio, fact: Fact) -> None:
+    """A standby does not count it as taken."""
+    before, pair = trio.cores["b"].durable.digest(), trio.cores["b"].pair
+    applied = pair.applied
+    trio.tell("b", pair_of(trio, "b"), SiteFacts(applied + 1, (records.encode(fact),)))
+    assert any("is not for a standby" in close.text for close in trio.closed), trio.closed
+    assert (pair.applied, trio.cores["b"].durable.digest()) == (applied, before)
+
+
 def test_frames_of_a_pair_are_not_taken_from_others(trio: Trio) -> None:
     client = trio.client("p")
     trio.tell("a", client, SiteFactsAck(1))
     assert "SiteFactsAck from sequenced" in trio.closed[-1].text
 
 
+@pytest.mark.parametrize("name", [PAIR, WITNESS])
+def test_nobody_else_has_the_names_of_mates(trio: Trio, name: str) -> None:
+    """Frames to mates leave before the standby has their facts."""
+    trio.client(name)
+    assert trio.closed[-1].text == f"no client is named {name}"
+    trio.client(name)
+    with pytest.raises(MisuseError, match=f"no site is named {name}"):
+        SiteConfig("S1", line=("S1", name)).check()
+
+
 def test_a_client_that_knows_more_is_sent_to_the_other_replica(trio: Trio) -> None:
     client = trio.client("p")
     trio.request(client, 1)
-    trio.tell("a", client, AskNumbers(99, (1,)))
+    trio.tell("a", client, Confirm(5))
     close = trio.closed[-1]
     assert (close.error, close.at_once) == ("NoClientsHere", True)
 
 
-def test_that_a_number_was_not_given_is_said_only_with_the_standby(trio: Trio) -> None:
-    """A standby that leads by now may have given it."""
+def test_a_refutation_waits_for_the_standby(trio: Trio) -> None:
+    """Another replica may lead, and have given the number."""
     client = trio.client("p")
     trio.request(client, 1)
-    trio.held.add(("b", "a"))  # its acknowledgements
+    trio.held.add(("b", "a"))
     before = len(trio.said)
     trio.tell("a", client, AskNumbers(0, (5,)))
-    assert not [each for each in trio.said[before:] if isinstance(each, Told)]
+    assert trio.said[before:] == []
     trio.release()
-    (answer,) = [each for each in trio.said[before:] if isinstance(each, Told)]
-    assert [(number, state) for number, state, _ in answer.answers] == [(5, UNGIVEN)]
-    assert trio.closed == []
+    assert trio.said[before:] == [Told(0, ((5, UNGIVEN, None),))]
 
 
 # ── operators ────────────────────────────────────────────────────────────────────────────

@@ -11,8 +11,9 @@ from msgspec import structs
 from motet.broker.folder.recovery import open_machine, take_snapshot
 from motet.protocol.contract import Received
 from motet.protocol.frames import PROTOCOL_VERSION
-from motet.protocol.sequencing.messages import HowFar
+from motet.protocol.sequencing.messages import LAST_NUMBER, HowFar
 from motet.protocol.sequencing.standby import (
+    MOST_TERMS_AHEAD,
     RegisterClaim,
     RegisterQuery,
     RegisterTold,
@@ -52,6 +53,13 @@ def register() -> Register:
     made = Register()
     assert made.claim(ONE, 0) == (1, ONE, 0)
     return made
+
+
+@pytest.mark.parametrize("term", [MOST_TERMS_AHEAD + 1, LAST_NUMBER])
+def test_no_claim_uses_up_the_terms(register: Register, term: int) -> None:
+    close = register.say(OTHER, RegisterClaim(term, 0, forced=True))
+    assert "makes no sense" in close.text
+    assert register.claim(ONE, 1) == (2, ONE, 0)
 
 
 def test_whoever_comes_first_leads(register: Register) -> None:

@@ -31,6 +31,8 @@ REPLICA: Final = "replica"
 """The kind of peer that a witness has."""
 MAX_ADDRESS_CHARS: Final = 512
 MAX_IDENTITY_CHARS: Final = 64 * 1024
+MOST_TERMS_AHEAD: Final = 1_000_000
+"""A claim is at most so far ahead of its register: then nobody uses terms up."""
 
 
 @frame(
