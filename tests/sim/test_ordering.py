@@ -50,6 +50,14 @@ def test_sites_fail_over_in_them() -> None:
         assert faults[fault], (fault, faults)
 
 
+@pytest.mark.parametrize("seed", [41000021, 41000485])
+def test_a_deposed_primary_harms_nobody(seed: int) -> None:
+    """Answers waited on a connection that a newer one had replaced; a deposed neighbour connected,
+    and lacked what its successor had taken."""
+    result = simulate(seed, "ordering")
+    assert not result.violations, "\n".join(result.complaints())
+
+
 @pytest.mark.parametrize("mutation", PLANTED)
 def test_each_planted_bug_is_caught(mutation: str) -> None:
     caught = catch(mutation)
