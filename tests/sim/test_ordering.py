@@ -11,7 +11,7 @@ from motet.testing.bugs import MUTATIONS
 from motet.testing.ordering.simulation import GUARANTEES
 from motet.testing.simulation import Result, catch, crash_everywhere, run_seeds, simulate
 
-SEEDS = range(5000, 5012)
+SEEDS = range(5024, 5036)
 PLANTED = [name for name, bug in MUTATIONS.items() if bug.profile == "ordering"]
 
 
