@@ -211,9 +211,19 @@ class SiteCore:
             objection = self.objection_to(given.neighbours)
             if objection is not None:
                 raise objection.exception()
+        if out.close and not self.pair.is_alone:
+            self._close_at_once(out, now)
         if out.persist:
             self.pair.after(out, now)
         return self._on_our_clock(out)
+
+    def _close_at_once(self, out: Output, now: float) -> None:
+        """What waits for the standby on a connection that ends is never sent: nothing would hold it
+        back when we step down later, and the next primary may not know of it."""
+        for close in list(out.close):
+            if not close.at_once:
+                self._closed(close.connection, out, now)
+        out.close[:] = [close._replace(at_once=True) for close in out.close]
 
     def recover(self, now: float, remembered: Remembered | None = None) -> Output:
         """The first output of a new or restored site."""
@@ -654,6 +664,11 @@ class SiteCore:
             if self.pair.is_alone:
                 raise
             raise DoubtfulClaim(str(problem)) from None
+        if objection is not None and met == hello.incarnation and self._has_two(them):
+            # It may have been primary, and lack what its successor has taken.
+            out.close.append(Close(connection, "NoClientsHere", objection.text, at_once=True))
+            self._closed(connection, out, now)
+            return
         if objection is not None:
             self._expel(connection, objection.exception(), out, now)
             link.refuse(objection.text)
@@ -667,6 +682,9 @@ class SiteCore:
             link.greet(out, now, heard=True)
         if not known_here:
             link.resume(hello, out, now)
+
+    def _has_two(self, site: str) -> bool:
+        return "," in self.config.addresses.get(site, "")
 
     def _objection(self, link: Link, hello: LinkHello) -> Objection | None:
         met = link.ledger.record.incarnation

@@ -707,9 +707,9 @@ class Pair:
 
     def _objection(self, risk: bool) -> tuple[str, str]:
         seat, name = self._seat, self._core.config.name
-        if seat.leads and self._is_free:
-            if not self.problem:
-                return "NotSafe", f"this process leads {name} already, in term {seat.term}"
+        if seat.leads and self._is_free and not self.problem:
+            return "NotSafe", f"this process leads {name} already, in term {seat.term}"
+        if seat.leads and self.problem and not (seat.standby and self._is_lost()):
             return "", ""  # the witness does not know it any more
         if risk:
             return "", ""

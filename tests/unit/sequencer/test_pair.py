@@ -120,6 +120,23 @@ def test_after_a_short_break_only_what_is_missing_is_sent(trio: Trio) -> None:
     assert trio.seat("a").standby == 2
 
 
+def test_what_waits_on_a_superseded_connection_is_never_sent(trio: Trio) -> None:
+    trio.request(trio.client("p"), 1)
+    trio.held.add(("b", "a"))
+    old = trio.client("q")
+    assert not trio.request(old, 1)
+    trio.client("q")
+    close = next(each for each in trio.closed if each.connection == old)
+    assert (close.text, close.at_once) == ("a newer connection took over", True)
+
+
+def test_a_peer_that_is_expelled_is_forgotten_at_once(trio: Trio) -> None:
+    client = trio.client("p")
+    trio.tell("a", client, TopicQuery(("",)))
+    assert trio.closed[-1].at_once
+    assert client not in trio.cores["a"].peers
+
+
 # ── who leads ────────────────────────────────────────────────────────────────────────────
 
 
@@ -419,6 +436,15 @@ def test_an_operator_tells_a_witness_without_registers_who_leads(trio: Trio) -> 
     assert (register.primary, register.standby) == (1, 2)
     trio.connect("b", "w")
     assert trio.seat("b").witness == 78
+
+
+def test_an_operator_tells_it_under_load(trio: Trio) -> None:
+    trio.held.add(("b", "a"))  # an acknowledgement is on its way
+    trio.request(trio.client("p"), 1)
+    assert trio.cores["a"].withheld()
+    trio.tell("a", witness_of(trio, "a"), told(0, 0, witness=78))
+    assert "lost its register" in trio.cores["a"].pair.problem
+    assert not promoted(trio, "a").error
 
 
 def test_a_configuration_that_contradicts_itself_is_refused() -> None:

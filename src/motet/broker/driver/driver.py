@@ -491,7 +491,11 @@ class BrokerDriver:
         if not contact.outbox.ended:
             if error:
                 log.info("%s is closed: %s: %s", contact, error, text[:LONGEST_TEXT])
-            self._put(contact, Farewell(error, text[:LONGEST_TEXT]), 0)
+            if self._mates:  # what waits for them must not leave when they are given up
+                self._holding.pop(contact.number, None)
+                contact.outbox.last_word(Farewell(error, text[:LONGEST_TEXT]))
+            else:
+                self._put(contact, Farewell(error, text[:LONGEST_TEXT]), 0)
             self._step(Closed(contact.number), now)
 
     def _turn(self, given: Input) -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from motet.protocol.sequencing.standby import SiteFactsAck
 from motet.protocol.sequencing.state import OpenImage
 from motet.sequencer import pair
+from motet.sequencer.core import SiteCore
 from motet.sequencer.pair import Fed, Pair
 from motet.sequencer.witness import WitnessCore
 from motet.testing.bugs.catalogue import Patch, around, mutation, replaces
@@ -128,10 +129,10 @@ def a_standby_is_in_step_before_it_has_all() -> list[Patch]:
 
 
 @mutation("ordering", "numbers", "invariants", **WITH)
-@around(Pair, "_step_down")
+@around(SiteCore, "_close_at_once")
 def what_waits_is_sent_when_a_primary_steps_down(
-    original: Any, self: Pair, seat: Any, out: Any, now: float
+    original: Any, self: SiteCore, out: Any, now: float
 ) -> None:
     """A deposed primary sends its clients elsewhere, behind all answers that waited."""
-    original(self, seat, out, now)
+    original(self, out, now)
     out.close[:] = [close._replace(at_once=False) for close in out.close]
