@@ -199,6 +199,8 @@ class SimulatedBroker(SimulatedProcess):
         self._early: dict[int, ClientHello] = {}
         """Hellos of clients whose sessions are on their way here, until they are answered."""
         self._holding: dict[int, End] = {}
+        self._made: dict[int, tuple[Done, float]] = {}
+        """When answers were made that wait for the disk."""
         self._confirms: deque[tuple[int, Output]] = deque()
         self._begin_journal()
 
@@ -538,6 +540,8 @@ class SimulatedBroker(SimulatedProcess):
         if end.held or position > self._passed(end):
             end.held.append((position, frame))
             self._holding[number] = end
+            if type(frame) is Done:
+                self._made[id(frame)] = (frame, self.cluster.agenda.now)
         else:
             self._release(end, frame)
 
@@ -585,7 +589,9 @@ class SimulatedBroker(SimulatedProcess):
                 self.cluster.overflowed(end)
             return
         if type(frame) is Done:
-            self.cluster.answer_leaves(end, frame)
+            now = self.cluster.agenda.now
+            _, made_at = self._made.pop(id(frame), (frame, now))
+            self.cluster.answer_leaves(end, frame, made_at)
         network.carry(end, frame)
         if type(frame) is Farewell:
             network.close(end)

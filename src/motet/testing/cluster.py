@@ -327,8 +327,9 @@ class Cluster:
     def tables_of(self, broker: str) -> BrokerState | None:
         return self.brokers[broker].core
 
-    def answer_leaves(self, end: End, frame: Done) -> None:
-        """A broker says that an operation is effective: at this instant it must be true."""
+    def answer_leaves(self, end: End, frame: Done, made_at: float) -> None:
+        """A broker says that an operation is effective: at this instant it must be true. It made
+        the answer before, if that had to wait for the disk."""
         client = end.peer.owner
         assert isinstance(client, SimulatedClient)
         if client.session is None or self._ends_at_once(end, client.session):
@@ -343,7 +344,7 @@ class Cluster:
                     if each not in ended:
                         self.effective.claimed(each, self.agenda.now)
         elif operation is not None and operation.kind in ADDITIONS:
-            self.effective.claimed(operation, self.agenda.now)
+            self.effective.claimed(operation, self.agenda.now, made_at)
         elif operation is not None:
             self.effective.removed(operation, self.agenda.now)
 

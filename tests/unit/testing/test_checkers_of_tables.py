@@ -187,15 +187,21 @@ def test_an_advertisement_that_is_not_everywhere(world: World) -> None:
     assert "but B, on its way to all brokers" in looks.verdict.violations[0]
 
 
-@pytest.mark.parametrize("left_at", [0.4, inf])
-def test_an_advertisement_is_not_looked_for_while_its_session_is_on_its_way(left_at: float) -> None:
+@pytest.mark.parametrize(
+    ("left_at", "made_at", "is_excused"),
+    [(0.4, 0.3, True), (0.4, 0.45, False), (inf, 0.3, False)],
+    ids=["its session left behind it", "its session had left", "its session stays"],
+)
+def test_an_answer_may_wait_for_the_disk_with_the_decision_of_a_move_behind_it(
+    left_at: float, made_at: float, is_excused: bool
+) -> None:
     world = World()
     offer = world.offer("x > 0")
     looks = checker(world)
     forget_advertisement(world)
     offer.session.stays = [Stay(offer.session.home, left_at=left_at)]
-    looks.claimed(offer, 0.5)
-    assert bool(looks.verdict.violations) is (left_at == inf)
+    looks.claimed(offer, 0.5, made_at)
+    assert bool(looks.verdict.violations) is not is_excused
 
 
 def test_an_advertisement_that_attracted_nothing(world: World) -> None:

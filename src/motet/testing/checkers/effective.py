@@ -36,7 +36,7 @@ class Checker:
         """Subscriptions in force at their own broker, and since when."""
         self._overlaps: dict[tuple[Filter, Filter], bool] = {}
 
-    def claimed(self, operation: OperationRecord, now: float) -> None:
+    def claimed(self, operation: OperationRecord, now: float, made_at: float | None = None) -> None:
         if operation.effective_at < inf:
             return  # the answer was sent again
         if operation.kind == "subscribe":
@@ -50,7 +50,7 @@ class Checker:
             for advertisement in self._standing("advertise"):
                 self._check_pair(operation, advertisement)
         else:
-            self._check_flood(operation)
+            self._check_flood(operation, now if made_at is None else made_at)
             before = [s for at, s in self._held if at <= operation.requested_at]
             attracted = dict.fromkeys((*self._standing("subscribe"), *before))
             for subscription in attracted:
@@ -123,8 +123,9 @@ class Checker:
         for broker in path:
             self._check_table(subscription, broker, advertisement)
 
-    def _check_flood(self, advertisement: OperationRecord) -> None:
-        if is_on_its_way(advertisement.session):
+    def _check_flood(self, advertisement: OperationRecord, made_at: float) -> None:
+        session = advertisement.session
+        if is_on_its_way(session) and made_at < session.stays[-1].left_at:
             return  # the answer waited for the disk, and so did the decision of the move behind it
         tree, home = self._history.tree, advertisement.session.home
         for broker in tree.brokers:
