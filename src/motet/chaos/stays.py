@@ -47,6 +47,8 @@ def stays_of(rows: list[Row], lives: list[Row]) -> list[CertainStay]:
 def _of_broker(broker: str, rows: list[Row]) -> list[CertainStay]:
     here: dict[Key, tuple[float, float]] = {}
     """Since when, and when it was recorded last."""
+    numbers: dict[Key, int] = {}
+    """How often the session had moved when it came."""
     confirmed: dict[Key, None] = {}
     ended: list[CertainStay] = []
     for row in rows:
@@ -61,6 +63,10 @@ def _of_broker(broker: str, rows: list[Row]) -> list[CertainStay]:
             since, _ = here.pop(key, (at, at))
             ended.append(CertainStay(broker, key, since, at))
         else:
+            if what == "found" and key in here and numbers[key] != row["number"]:
+                # It had left and come back, and the broker was killed before it recorded that.
+                ended.append(CertainStay(broker, key, *here.pop(key)))
+            numbers[key] = row["number"]
             here[key] = (here.get(key, (at, at))[0], at)
             if what == "found":
                 confirmed[key] = None

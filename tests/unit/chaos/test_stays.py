@@ -41,6 +41,14 @@ def test_a_broker_that_was_killed_may_have_let_it_go_unrecorded() -> None:
     assert violations(rows, {"B1": [0.0, 6.0]}) == []
 
 
+def test_a_broker_that_was_killed_may_find_that_it_has_left_and_come_back() -> None:
+    gone = [row("B1", "opened", 1.0), *MOVED[2:4]]
+    back = row("B1", "found", 8.0, 2)
+    assert violations([*gone, back], {"B1": [0.0, 8.1]}) == []
+    back = row("B1", "found", 8.0)  # it had never left
+    assert violations([*gone, back], {"B1": [0.0, 8.1]}) != []
+
+
 def test_a_broker_that_finds_it_again_still_has_it() -> None:
     rows = [each for each in MOVED if (each["broker"], each["what"]) != ("B1", "left")]
     assert len(violations([*rows, row("B1", "found", 5.9)], {"B1": [0.0, 6.0]})) == 1
